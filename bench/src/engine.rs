@@ -53,7 +53,7 @@ pub fn bucket(server: &S3) -> AmazonS3Builder {
         .with_secret_access_key(S3::KEYS.1)
 }
 
-/// A content store over the server's bucket.
+/// A [`ContentStore`] over the server's bucket.
 ///
 /// # Errors
 /// When the address is invalid.

@@ -77,12 +77,12 @@ pub struct CasefoldMount(PathBuf);
 
 impl CasefoldMount {
     /// Mounts it.
-    pub fn at(place: &Path) -> Self {
+    pub fn at(mount_point: &Path) -> Self {
         let options = MountOptions::new().fsname("shunt-test-folding").read_only(true).allow_other(true);
-        let mounted = shunt_fuse::mount(CasefoldFs, Config::new(Profile::Passthrough), place, &options);
+        let mounted = shunt_fuse::mount(CasefoldFs, Config::new(Profile::Passthrough), mount_point, &options);
         // Its threads run until then: waiting for them would mean waiting for the mirror above.
         std::mem::forget(mounted.expect("it is mounted"));
-        Self(place.to_owned())
+        Self(mount_point.to_owned())
     }
 }
 

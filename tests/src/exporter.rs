@@ -54,12 +54,12 @@ impl Exporter {
     }
 }
 
-/// Returns the body of `GET /metrics`; `None` if nobody listens or the reply is not complete.
+/// Returns the body of `GET /metrics`; `None` if no process listens or the reply is not complete.
 pub fn get(address: &str, accept: &str) -> Option<String> {
     fetch(address, "/metrics", accept)
 }
 
-/// Returns the body of a `GET`; `None` if nobody listens, or the reply is an error or not complete.
+/// Returns the body of a `GET`; `None` if no process listens, or the reply is an error or not complete.
 pub fn fetch(address: &str, path: &str, accept: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
@@ -79,13 +79,13 @@ impl Metrics {
     /// Scrapes an address.
     ///
     /// # Panics
-    /// If nobody replies, or not with metrics.
+    /// If no process replies, or not with metrics.
     #[track_caller]
     pub fn of(address: &str) -> Self {
         Self::try_of(address).unwrap_or_else(|| panic!("no metrics at {address}"))
     }
 
-    /// Scrapes an address; `None` if nobody replies.
+    /// Scrapes an address; `None` if no process replies.
     ///
     /// # Panics
     /// If a line is no sample, or occurs twice.

@@ -156,7 +156,7 @@ impl Fixture {
         self.src().join(name.as_ref())
     }
 
-    /// Returns a directory beside both, for other files of a test.
+    /// Returns a directory next to both, for other files of a test.
     pub fn aside(&self) -> &Path {
         self.place.path()
     }
@@ -286,7 +286,7 @@ impl Fixture {
     fn take_down(&mut self) -> Result<(), String> {
         let umount = (mounts::count(&self.mnt) > 0).then(|| self.umount());
         let unmounted = umount.as_ref().is_none_or(Ran::success) || mounts::count(&self.mnt) == 0;
-        let said = umount.map_or_else(String::new, |ran| ran.err);
+        let output = umount.map_or_else(String::new, |ran| ran.err);
         let gone = unmounted && self.gone(Duration::from_secs(2));
         self._watchdog = None;
         if gone {
@@ -299,7 +299,7 @@ impl Fixture {
             mounts::end(self.server().unwrap_or(pid));
         }
         mounts::detach(&self.mnt);
-        Err(format!("did not go away (unmounted {unmounted}, {state}): {said}"))
+        Err(format!("did not go away (unmounted {unmounted}, {state}): {output}"))
     }
 }
 

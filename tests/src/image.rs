@@ -141,7 +141,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let mut said = String::new();
+        let mut output = String::new();
         let gone = within(Duration::from_secs(10), || {
             if mounts::count(&self.at) == 0 {
                 return true;
@@ -150,7 +150,7 @@ impl Drop for Mount {
                 Some(_) => run_for(60, Command::new("umount").arg(&self.at)),
                 None => self.umount(),
             };
-            said = ran.err.clone();
+            output = ran.err.clone();
             ran.success()
         });
         // A mount namespace that another process is just creating keeps the mount for a moment, and its loop device with it,
@@ -163,7 +163,7 @@ impl Drop for Mount {
         if !ended {
             mounts::processes_naming(&self.at).into_iter().for_each(mounts::end);
             mounts::detach(&self.at);
-            assert!(std::thread::panicking(), "{} did not go away: {said}", self.at.display());
+            assert!(std::thread::panicking(), "{} did not go away: {output}", self.at.display());
         }
     }
 }

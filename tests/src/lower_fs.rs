@@ -109,8 +109,8 @@ fn temp_dir_in(base: &Path) -> TempDir {
         .unwrap_or_else(|e| panic!("a directory in {}: {e}", base.display()))
 }
 
-fn first(places: &[&str], magic: u64) -> Option<PathBuf> {
-    places
+fn first(candidates: &[&str], magic: u64) -> Option<PathBuf> {
+    candidates
         .iter()
         .filter(|p| !p.is_empty())
         .find(|p| rustix::fs::statfs(**p).is_ok_and(|s| s.f_type as u64 == magic))

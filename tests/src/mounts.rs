@@ -6,8 +6,8 @@ use std::path::Path;
 pub fn count(path: &Path) -> usize {
     let table = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
     // The table has spaces as octal numbers.
-    let wanted = path.to_str().expect("test paths are text").replace(' ', "\\040");
-    table.lines().filter(|line| line.split(' ').nth(4) == Some(wanted.as_str())).count()
+    let mount_path = path.to_str().expect("test paths are text").replace(' ', "\\040");
+    table.lines().filter(|line| line.split(' ').nth(4) == Some(mount_path.as_str())).count()
 }
 
 /// Reports whether the process exists and is not a zombie.
@@ -20,14 +20,14 @@ pub fn alive(pid: u32) -> bool {
 
 /// Returns the processes whose command line contains this path: a daemon and its helpers.
 pub fn processes_naming(path: &Path) -> Vec<u32> {
-    let wanted = path.to_str().expect("test paths are text").as_bytes();
+    let mount_path = path.to_str().expect("test paths are text").as_bytes();
     let me = std::process::id();
     let Ok(proc) = std::fs::read_dir("/proc") else { return Vec::new() };
     proc.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok())
         .filter(|pid| *pid != me && alive(*pid))
         .filter(|pid| {
             std::fs::read(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|line| line.windows(wanted.len()).any(|part| part == wanted))
+                .is_ok_and(|line| line.windows(mount_path.len()).any(|part| part == mount_path))
         })
         .collect()
 }

@@ -43,11 +43,11 @@ impl Pjdfstest<'_> {
         let mut command = Command::new(self.tool);
         command.arg("-c").arg(file).arg("-p").arg(at).args(["-s", self.elsewhere, "--"]).args(patterns);
         let ran = run_for(180, &mut command);
-        let said: Vec<_> = ran.out.lines().collect();
-        let summary = said.iter().rev().find(|l| l.contains("passed")).copied().unwrap_or("no summary");
+        let lines: Vec<_> = ran.out.lines().collect();
+        let summary = lines.iter().rev().find(|l| l.contains("passed")).copied().unwrap_or("no summary");
         // A failed case is followed by an indented line with the reason.
         let bad: Vec<_> =
-            said.windows(2).filter(|w| w[1].starts_with('\t') && !w[0].ends_with("skipped")).collect();
+            lines.windows(2).filter(|w| w[1].starts_with('\t') && !w[0].ends_with("skipped")).collect();
         assert!(ran.success() && summary.contains("Summary: 0 failed"), "{summary}\n{bad:#?}\n{}", ran.err);
         println!("{summary}");
         summary.split(", ").find_map(|p| p.strip_suffix(" passed")?.parse().ok()).unwrap_or(0)

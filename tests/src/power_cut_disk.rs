@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use crate::{Image, Rng};
 
 /// Atomic write unit of a disk in bytes.
-const SECTOR: usize = 512;
+const SECTOR_BYTES: usize = 512;
 
 /// Offset of the ext4 superblock, two sectors whose write the kernel also expects to be atomic.
 const SUPERBLOCK: u64 = 1024;
@@ -180,13 +180,13 @@ impl PoweredDisk {
         let contents = self.disk.contents();
         copy_data(&contents.flushed, &file).expect("room for an image");
         for (offset, bytes) in &contents.unflushed {
-            let sectors = bytes.len().div_ceil(SECTOR);
+            let sectors = bytes.len().div_ceil(SECTOR_BYTES);
             let whole = [0, bytes.len()];
             let written = match lost {
                 LostWrites::All => 0,
                 LostWrites::Nothing => bytes.len(),
                 LostWrites::Some if *offset <= SUPERBLOCK || rng.below(4) > 0 => whole[rng.below(2)],
-                LostWrites::Some => (rng.below(sectors + 1) * SECTOR).min(bytes.len()),
+                LostWrites::Some => (rng.below(sectors + 1) * SECTOR_BYTES).min(bytes.len()),
             };
             file.write_all_at(&bytes[..written], *offset).expect("room for an image");
         }

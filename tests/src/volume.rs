@@ -156,8 +156,8 @@ impl Mount {
     /// If the daemon does not reply.
     #[track_caller]
     pub fn status_at(at: &Path) -> serde_json::Value {
-        let said = run_for(20, binary::command(&["volume", "status", "--json"]).arg(at)).ok();
-        serde_json::from_str(&said).expect("JSON")
+        let output = run_for(20, binary::command(&["volume", "status", "--json"]).arg(at)).ok();
+        serde_json::from_str(&output).expect("JSON")
     }
 
     /// Connects it to its store, or disconnects it.
@@ -196,20 +196,20 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let mut said = String::new();
+        let mut output = String::new();
         let gone = within(Duration::from_secs(10), || {
             if mounts::count(&self.at) == 0 {
                 return true;
             }
             let ran = self.umount();
-            said = ran.err.clone();
+            output = ran.err.clone();
             ran.success()
         });
         let ended = gone && within(Duration::from_secs(5), || mounts::processes_naming(&self.at).is_empty());
         if !ended {
             mounts::processes_naming(&self.at).into_iter().for_each(mounts::end);
             mounts::detach(&self.at);
-            assert!(std::thread::panicking(), "{} did not go away: {said}", self.at.display());
+            assert!(std::thread::panicking(), "{} did not go away: {output}", self.at.display());
         }
     }
 }

@@ -27,7 +27,7 @@ const HEADLESS: [&str; 12] = [
     "The other",
 ];
 
-/// Names of types and constants that say nothing.
+/// Names of types and constants without a meaning.
 const VAGUE: [&str; 12] =
     ["Held", "Known", "Kept", "Place", "Told", "Seen", "Keeper", "What", "MOST", "LONGEST", "MOMENT", "FEW"];
 
@@ -72,7 +72,7 @@ fn headless(text: &str, report: &mut impl FnMut(usize, &str)) {
     for (index, line) in text.lines().enumerate() {
         let comment = comment(line);
         if let Some((kind, words)) = comment {
-            let begins = before.is_none_or(|(last, said): (&str, &str)| last != kind || said.is_empty());
+            let begins = before.is_none_or(|(last, text): (&str, &str)| last != kind || text.is_empty());
             let first = HEADLESS.iter().find(|first| {
                 words
                     .strip_prefix(**first)
@@ -86,7 +86,7 @@ fn headless(text: &str, report: &mut impl FnMut(usize, &str)) {
     }
 }
 
-/// The kind of a comment line, and what it says.
+/// The kind of a comment line, and its text.
 fn comment(line: &str) -> Option<(&str, &str)> {
     let line = line.trim();
     let kind = ["///", "//!", "//"].into_iter().find(|kind| line.starts_with(kind))?;

@@ -36,7 +36,7 @@ fn file(
     items(parsed.items, path, below, module, modules)
 }
 
-/// Files the items of one module and goes on with its children, whose files lie under `below`.
+/// Collects the items of one module, and recurses into its children, whose files are below the directory `below`.
 fn items(
     items_of: Vec<Item>,
     path: &Path,

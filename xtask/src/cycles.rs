@@ -66,21 +66,21 @@ pub fn check(root: &Path, all: bool) -> Result<bool> {
             .collect();
         for parent in parents {
             let edges = among_children(&parent, &named);
-            let place =
+            let module =
                 std::iter::once(name).chain(parent.iter().map(String::as_str)).collect::<Vec<_>>().join("::");
             for cycle in components(&edges)
                 .iter()
-                .filter(|component| component.len() > 1 && !is_accepted(&place, component))
+                .filter(|component| component.len() > 1 && !is_accepted(&module, component))
             {
                 passed = false;
                 println!(
-                    "{place}: {} import each other",
+                    "{module}: {} import each other",
                     cycle.iter().cloned().collect::<Vec<_>>().join(", ")
                 );
                 print_edges(&edges, |from, to| cycle.contains(from) && cycle.contains(to));
             }
             if all {
-                println!("{place}:");
+                println!("{module}:");
                 print_edges(&edges, |_, _| true);
             }
         }
@@ -88,15 +88,15 @@ pub fn check(root: &Path, all: bool) -> Result<bool> {
     Ok(passed)
 }
 
-fn is_accepted(place: &str, cycle: &BTreeSet<String>) -> bool {
+fn is_accepted(module: &str, cycle: &BTreeSet<String>) -> bool {
     ACCEPTED.iter().any(|(parent, children, _)| {
-        *parent == place && children.iter().copied().eq(cycle.iter().map(String::as_str))
+        *parent == module && children.iter().copied().eq(cycle.iter().map(String::as_str))
     })
 }
 
-fn print_edges(edges: &Edges, wanted: impl Fn(&String, &String) -> bool) {
+fn print_edges(edges: &Edges, is_included: impl Fn(&String, &String) -> bool) {
     for (from, targets) in edges {
-        for (to, example) in targets.iter().filter(|(to, _)| wanted(from, to)) {
+        for (to, example) in targets.iter().filter(|(to, _)| is_included(from, to)) {
             println!("    {from} -> {to}    {example}");
         }
     }

@@ -1,4 +1,4 @@
-//! `cargo run -p xtask -- CHECK`: checks of the source tree that `make lint` runs beside rustfmt and clippy.
+//! `cargo run -p xtask -- CHECK`: checks of the source tree that `make lint` runs in addition to rustfmt and clippy.
 //!
 //! `cycles` fails on modules of a crate that import each other. `names` fails on identifiers and comments that the
 //! project's style forbids. `hello-size` fails if a small file system on `shunt-fuse` needs too many crates, and with `--build` if

@@ -174,7 +174,7 @@ fn list_all(replica: &Replica, num: u64, mut on_page: impl FnMut(usize)) -> Resu
     loop {
         let page = replica.list(num, &after, NAMES_PER_PAGE)?;
         on_page(page.len());
-        directories.extend(page.iter().filter(|one| one.node.is_directory()).map(|one| one.node.ino));
+        directories.extend(page.iter().filter(|one| one.inode.is_directory()).map(|one| one.inode.ino));
         match page.into_iter().last() {
             Some(last) => after = last.name,
             None => return Ok(directories),

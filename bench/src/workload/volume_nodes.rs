@@ -125,11 +125,11 @@ fn nodes(bench: &Bench, database: &Postgres, server: &S3, count: u32) -> Result<
 fn tree(replica: &Replica) -> Result<Vec<(Vec<u8>, u64, i64)>> {
     let mut all = Vec::new();
     for directory in replica.list(ROOT, b"", usize::MAX >> 1)? {
-        for file in replica.list(directory.node.ino, b"", usize::MAX >> 1)? {
+        for file in replica.list(directory.inode.ino, b"", usize::MAX >> 1)? {
             all.push((
                 [&directory.name[..], b"/", &file.name].concat(),
-                file.node.size,
-                file.node.modified.0,
+                file.inode.size,
+                file.inode.modified.0,
             ));
         }
     }

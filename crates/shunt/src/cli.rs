@@ -654,7 +654,7 @@ mod tests {
         let Ext4Args::Mount(mount) = ext4("shunt ext4 --offset 512 a.img /mnt -o ro,threads=2") else {
             panic!("no mount")
         };
-        assert_eq!((mount.image, mount.place.offset), ("a.img".into(), Some(512)));
+        assert_eq!((mount.image, mount.location.offset), ("a.img".into(), Some(512)));
         assert_eq!((mount.mount.mountpoint, mount.mount.threads), ("/mnt".into(), Some(2)));
 
         let args = ext4("shunt ext4 ls -l --offset 512 a.img /etc");

@@ -39,10 +39,10 @@ pub fn launch(argv: &[OsString], words: usize) -> Result<String> {
 pub fn start(mut command: Command) -> Result<(Child, String)> {
     let cannot = |error: io::Error| failed(format_args!("cannot start the daemon (/proc/self/exe): {error}"));
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(cannot)?;
-    let mut said = String::new();
+    let mut output = String::new();
     let pipe = child.stdout.take().expect("stdout is piped");
-    pipe.take(MAX_LINE_BYTES).read_to_string(&mut said).map_err(cannot)?;
-    match understand(&said) {
+    pipe.take(MAX_LINE_BYTES).read_to_string(&mut output).map_err(cannot)?;
+    match parse_report(&output) {
         Some(Ok(line)) => Ok((child, line)),
         Some(Err(failure)) => {
             // It exits by itself.
@@ -59,8 +59,8 @@ pub fn start(mut command: Command) -> Result<(Child, String)> {
 }
 
 /// Parses the output of the background process; none if it is empty or invalid.
-fn understand(said: &str) -> Option<Result<String>> {
-    let mut letters = said.trim_end().chars();
+fn parse_report(output: &str) -> Option<Result<String>> {
+    let mut letters = output.trim_end().chars();
     let code = letters.next()?.to_digit(10)? as u8;
     let line = letters.as_str();
     Some(if code == 0 { Ok(line.to_owned()) } else { Err(Failure::new(Code::from_number(code), line)) })
@@ -127,7 +127,7 @@ impl Detach {
 }
 
 fn report(code: u8, line: &str) {
-    // A write error means that the parent is gone.
+    // A write error means that the parent has exited.
     let _ = writeln!(io::stdout(), "{code}{line}");
 }
 
@@ -137,11 +137,11 @@ mod tests {
 
     #[test]
     fn one_digit_and_a_line() {
-        assert_eq!(understand("0/m shows /s\n").unwrap().unwrap(), "/m shows /s");
-        let failure = understand("5cannot mount\n").unwrap().unwrap_err();
+        assert_eq!(parse_report("0/m shows /s\n").unwrap().unwrap(), "/m shows /s");
+        let failure = parse_report("5cannot mount\n").unwrap().unwrap_err();
         assert_eq!((failure.code, failure.message.as_str()), (Code::Privilege, "cannot mount"));
         for nothing in ["", "\n", "x", "panicked"] {
-            assert!(understand(nothing).is_none(), "{nothing}");
+            assert!(parse_report(nothing).is_none(), "{nothing}");
         }
     }
 }

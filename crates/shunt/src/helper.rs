@@ -48,14 +48,14 @@ pub fn translate(argv: &[OsString]) -> Result<Option<Call>> {
 /// `mount.TYPE SOURCE DIRECTORY [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`
 fn mount(kind: Option<&str>, args: &[OsString]) -> Result<Call> {
     let mut kind = kind.map(str::to_owned);
-    let mut places = Vec::new();
+    let mut operands = Vec::new();
     let mut options = Vec::new();
     let mut extra = Vec::new();
     let mut fake = false;
     let mut words = args.iter();
     while let Some(word) = words.next() {
         let Some(letters) = word.as_bytes().strip_prefix(b"-").filter(|l| !l.is_empty()) else {
-            places.push(word.clone());
+            operands.push(word.clone());
             continue;
         };
         for (at, letter) in letters.iter().enumerate() {
@@ -85,7 +85,7 @@ fn mount(kind: Option<&str>, args: &[OsString]) -> Result<Call> {
             }
         }
     }
-    let [source, mountpoint] = <[OsString; 2]>::try_from(places)
+    let [source, mountpoint] = <[OsString; 2]>::try_from(operands)
         .map_err(|_| usage("expected a source and a mount point: mount -t shunt.mirror SOURCE MOUNTPOINT"))?;
     let kind = kind.ok_or_else(|| usage("no file system type given; use a type such as `shunt.mirror`"))?;
     if !KINDS.contains(&kind.as_str()) {
@@ -112,7 +112,7 @@ fn allowed(options: &OsStr) -> OsString {
     for at in 0..words.len() {
         // A comma behind a backslash belongs to a value.
         let begins = at.checked_sub(1).is_none_or(|before| !words[before].ends_with(b"\\"));
-        let known = ALLOWED.iter().find(|(said, _)| begins && said.as_bytes() == words[at]);
+        let known = ALLOWED.iter().find(|(name, _)| begins && name.as_bytes() == words[at]);
         if let Some((_, means)) = known {
             words[at] = means.as_bytes();
         }
@@ -123,11 +123,11 @@ fn allowed(options: &OsStr) -> OsString {
 /// `umount.TYPE DIRECTORY [-flnrv] [-N NAMESPACE] [-t TYPE]`
 fn umount(args: &[OsString]) -> Result<Call> {
     let mut argv: Vec<OsString> = vec!["shunt".into(), "umount".into()];
-    let mut places = Vec::new();
+    let mut operands = Vec::new();
     let mut words = args.iter();
     while let Some(word) = words.next() {
         let Some(letters) = word.as_bytes().strip_prefix(b"-").filter(|l| !l.is_empty()) else {
-            places.push(word.clone());
+            operands.push(word.clone());
             continue;
         };
         for (at, letter) in letters.iter().enumerate() {
@@ -148,7 +148,7 @@ fn umount(args: &[OsString]) -> Result<Call> {
         }
     }
     argv.push("--".into());
-    argv.extend(places);
+    argv.extend(operands);
     Ok(Call { argv, fake: false })
 }
 
@@ -206,7 +206,7 @@ mod tests {
 
     /// mount(8) does not pass on `suid` and `dev`, which are its defaults.
     #[test]
-    fn what_others_made_has_no_rights_unless_that_is_said() {
+    fn allow_suid_and_allow_dev_become_suid_and_dev() {
         becomes("mount.shunt.ext4 /a /b -o rw,allow_suid", "shunt ext4 --daemon -o rw,suid -- /a /b");
         becomes("mount.shunt.mirror /a /b -o allow_dev,ro", "shunt mirror --daemon -o dev,ro -- /a /b");
         becomes(

@@ -182,16 +182,16 @@ impl Renamed for VolumeReport {
 #[serde(default)]
 pub struct QuotaReport {
     /// Usage of the whole volume.
-    pub held: HeldReport,
+    pub held: UsageReport,
     /// Usage by user; of many, those with limits and those with the largest usage.
-    pub users: Vec<HeldReport>,
+    pub users: Vec<UsageReport>,
     /// Number of users with any usage.
     pub user_count: u64,
 }
 
 /// The usage of a user or of the volume, and its limits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct HeldReport {
+pub struct UsageReport {
     /// The user, by its number in the volume; none for the volume.
     pub user: Option<u32>,
     /// Total size of the files.
@@ -254,7 +254,7 @@ pub struct SpaceReport {
     pub bytes_per_second: Option<u64>,
     /// The link is slow: contents are fetched on demand only.
     pub slow: bool,
-    /// The store of the contents is unreachable, whatever the state is otherwise.
+    /// The object store is unreachable, independent of the state of the metadata store.
     pub objects_unreachable: bool,
     /// The former name of `objects_unreachable`.
     pub contents_away: bool,
@@ -381,7 +381,7 @@ pub struct Cache {
 pub struct Watch {
     /// `fanotify` or `inotify`.
     pub by: String,
-    /// Events so far, including those of objects that the kernel has not looked up.
+    /// Number of events since the mount, including those of objects that the kernel has not looked up.
     pub events: u64,
     /// How often events were lost and every name was expired instead.
     pub overflows: u64,

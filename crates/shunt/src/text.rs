@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_obeys_is_escaped() {
+    fn control_characters_are_escaped() {
         assert_eq!(printable("bill\u{202e}fdp.exe"), "bill\\u{202e}fdp.exe");
         assert_eq!(
             printable("a\u{2066}b\u{2028}c\u{feff}\x1b[1m"),

@@ -16,7 +16,7 @@ use crate::turn;
 /// that others are just creating, until they have left the tree they were copied from.
 pub fn set_up(command: &mut Command) -> Ran {
     while_busy(|| {
-        let _turn = turn::alone("loops");
+        let _turn = turn::lock_exclusive("loops");
         run(command)
     })
 }

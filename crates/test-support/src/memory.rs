@@ -3,7 +3,7 @@
 
 use crate::turn::{self, Turn};
 
-const CACHES: &str = "caches";
+const PAGE_CACHE_LOCK: &str = "caches";
 
 /// Exclusive lock for dropping caches.
 #[derive(Debug)]
@@ -13,16 +13,16 @@ pub struct Drops(#[expect(dead_code, reason = "dropping it ends the turn")] Turn
 /// Runs a test that relies on the caches, concurrently with others that do. Holders of the lock do not drop caches; if another
 /// program did, a failure proves nothing, and the test runs again.
 pub fn keeping(test: impl Fn()) {
-    let _turn = turn::share(CACHES);
+    let _turn = turn::share(PAGE_CACHE_LOCK);
     for _ in 0..5 {
         let before = drops();
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(&test)) {
             Ok(()) => return,
             Err(failure) if drops() == before => std::panic::resume_unwind(failure),
-            Err(_) => eprintln!("somebody dropped the caches meanwhile: once more"),
+            Err(_) => eprintln!("another process dropped the page cache meanwhile: running the test again"),
         }
     }
-    panic!("somebody drops the caches all the time");
+    panic!("cannot measure memory: another process keeps dropping the page cache; run this test alone");
 }
 
 /// Returns the kernel's counters of dropped caches.
@@ -33,7 +33,7 @@ fn drops() -> Vec<String> {
 
 /// Takes the lock exclusively: no other test relies on the caches or drops them.
 pub fn drop_at_will() -> Drops {
-    Drops(turn::alone(CACHES))
+    Drops(turn::lock_exclusive(PAGE_CACHE_LOCK))
 }
 
 impl Drops {

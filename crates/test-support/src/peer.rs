@@ -25,17 +25,17 @@ pub struct Link {
 
 impl Link {
     /// Sends a byte.
-    pub fn say(&mut self, byte: u8) {
-        self.to.write_all(&[byte]).expect("the other process is gone");
+    pub fn send(&mut self, byte: u8) {
+        self.to.write_all(&[byte]).expect("the other process has exited");
     }
 
     /// Waits up to 30 seconds for a byte; `None` on timeout or when the other side has ended.
-    pub fn hear(&mut self) -> Option<u8> {
-        self.hear_within(crate::pace::seconds(30))
+    pub fn receive(&mut self) -> Option<u8> {
+        self.receive_within(crate::pace::seconds(30))
     }
 
     /// Waits for a byte, up to a limit.
-    pub fn hear_within(&mut self, limit: Duration) -> Option<u8> {
+    pub fn receive_within(&mut self, limit: Duration) -> Option<u8> {
         let limit = Timespec::try_from(limit).expect("a short time");
         let ready = poll(&mut [PollFd::new(&self.from, PollFlags::IN)], Some(&limit)).expect("poll");
         let mut byte = [0];
@@ -98,7 +98,7 @@ impl Peer {
     /// Waits for its end, up to a limit.
     ///
     /// # Panics
-    /// If it panicked, was killed, or does not end by then.
+    /// If it panicked, was killed, or does not end within that time.
     #[track_caller]
     pub fn done_within(mut self, limit: Duration) {
         let status =

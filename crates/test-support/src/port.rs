@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use crate::turn::{self, Turn};
 
 /// Start of the range. The kernel assigns none of these ports by itself: its range begins at 32768 unless configured otherwise.
-const FIRST: u16 = 20_000;
-const PORTS: u16 = 12_000;
+const FIRST_PORT: u16 = 20_000;
+const PORT_COUNT: u16 = 12_000;
 
 /// Locks of the reserved ports, held until the process ends.
 static RESERVED: Mutex<Vec<Turn>> = Mutex::new(Vec::new());
@@ -21,12 +21,12 @@ static RESERVED: Mutex<Vec<Turn>> = Mutex::new(Vec::new());
 pub fn reserve() -> u16 {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     // Processes that start in sequence begin at different ports.
-    let start = (std::process::id() % u32::from(PORTS)) as u16;
+    let start = (std::process::id() % u32::from(PORT_COUNT)) as u16;
     loop {
         let tried = TRIED.fetch_add(1, Ordering::Relaxed);
-        assert!(tried < PORTS, "no port is free");
-        let port = FIRST + (start + tried) % PORTS;
-        let Some(turn) = turn::try_alone(&format!("port-{port}")) else { continue };
+        assert!(tried < PORT_COUNT, "no port is free");
+        let port = FIRST_PORT + (start + tried) % PORT_COUNT;
+        let Some(turn) = turn::try_lock_exclusive(&format!("port-{port}")) else { continue };
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
             RESERVED.lock().expect("nobody panicked").push(turn);
             return port;
@@ -45,7 +45,7 @@ mod tests {
         assert_ne!(reserve(), ours);
         // Like another process that begins at the same port.
         let peer = Peer::start(|_| {
-            let lock = turn::try_alone(&format!("port-{ours}"));
+            let lock = turn::try_lock_exclusive(&format!("port-{ours}"));
             assert!(lock.is_none(), "{ours} is free for others");
         });
         peer.done();

@@ -5,7 +5,7 @@ use crate::turn::{self, Turn};
 /// Path of the switch: `Y` or `N`. The kernel reads it at mount time.
 pub const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-const TURNS: &str = "uring";
+const RINGS_LOCK: &str = "uring";
 
 /// Reports whether this test run uses io_uring: `SHUNT_TRANSPORT=uring`, which every `shunt mirror` follows.
 pub fn over_rings() -> bool {
@@ -14,7 +14,7 @@ pub fn over_rings() -> bool {
 
 /// Takes a shared lock under which the switch keeps its value, for creating a mount over rings.
 pub fn keep() -> Turn {
-    turn::share(TURNS)
+    turn::share(RINGS_LOCK)
 }
 
 /// Keeps the switch off until dropped.
@@ -28,7 +28,7 @@ impl SwitchedOff {
     /// # Panics
     /// If the caller is not root.
     pub fn now() -> Self {
-        let turn = turn::alone(TURNS);
+        let turn = turn::lock_exclusive(RINGS_LOCK);
         std::fs::write(SWITCH, "N").expect("the switch: needs root");
         Self(turn)
     }

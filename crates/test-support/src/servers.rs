@@ -49,7 +49,7 @@ impl Guarded {
         Self { dir, shell, pipe }
     }
 
-    fn say(&mut self, word: &str) {
+    fn send_command(&mut self, word: &str) {
         writeln!(self.pipe.as_mut().expect("a pipe"), "{word}").expect("the shell around a server");
     }
 
@@ -57,8 +57,8 @@ impl Guarded {
     fn stop(&mut self, signal: &str) {
         let ended = self.dir.join("ended");
         let _ = std::fs::remove_file(&ended);
-        self.say(signal);
-        patiently(&format!("the end by {signal}"), &self.dir, || ended.exists());
+        self.send_command(signal);
+        wait_until_ready(&format!("the end by {signal}"), &self.dir, || ended.exists());
     }
 }
 
@@ -69,7 +69,7 @@ impl Drop for Guarded {
     }
 }
 
-fn patiently(what: &str, dir: &Path, ready: impl Fn() -> bool) {
+fn wait_until_ready(what: &str, dir: &Path, ready: impl Fn() -> bool) {
     let begun = Instant::now();
     while !ready() {
         let log = || std::fs::read_to_string(dir.join("log")).unwrap_or_default();
@@ -151,7 +151,7 @@ impl Postgres {
 
     fn wait_until_ready(&self) {
         let state = self.dir.join("data/postmaster.pid");
-        patiently("postgres", &self.dir, || {
+        wait_until_ready("postgres", &self.dir, || {
             std::fs::read_to_string(&state)
                 .is_ok_and(|state| state.lines().nth(7).is_some_and(|at| at.trim() == "ready"))
         });
@@ -170,7 +170,7 @@ impl Postgres {
     /// # Panics
     /// If it does not start.
     pub fn start_again(&mut self) {
-        self.server.say("start");
+        self.server.send_command("start");
         self.wait_until_ready();
     }
 
@@ -284,7 +284,9 @@ impl S3 {
     }
 
     fn wait_until_ready(&self) {
-        patiently("versitygw", &self.dir, || std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok());
+        wait_until_ready("versitygw", &self.dir, || {
+            std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok()
+        });
     }
 
     /// Kills it with SIGKILL.
@@ -300,7 +302,7 @@ impl S3 {
     /// # Panics
     /// If it does not start.
     pub fn start_again(&mut self) {
-        self.server.say("start");
+        self.server.send_command("start");
         self.wait_until_ready();
     }
 

@@ -17,11 +17,11 @@ pub struct Turn(#[expect(dead_code, reason = "closing it ends the turn")] File);
 ///
 /// # Panics
 /// If `/tmp` is not writable.
-pub fn share(what: &str) -> Turn {
-    let gate = file(what, "gate");
-    gate.lock_shared().unwrap_or_else(|error| panic!("the gate to {what}: {error}"));
-    let lock = file(what, "lock");
-    lock.lock_shared().unwrap_or_else(|error| panic!("a lock on {what}: {error}"));
+pub fn share(resource: &str) -> Turn {
+    let gate = file(resource, "gate");
+    gate.lock_shared().unwrap_or_else(|error| panic!("the gate to {resource}: {error}"));
+    let lock = file(resource, "lock");
+    lock.lock_shared().unwrap_or_else(|error| panic!("a lock on {resource}: {error}"));
     Turn(lock)
 }
 
@@ -29,11 +29,11 @@ pub fn share(what: &str) -> Turn {
 ///
 /// # Panics
 /// If `/tmp` is not writable.
-pub fn alone(what: &str) -> Turn {
-    let gate = file(what, "gate");
-    gate.lock().unwrap_or_else(|error| panic!("the gate to {what}: {error}"));
-    let lock = file(what, "lock");
-    lock.lock().unwrap_or_else(|error| panic!("a lock on {what}: {error}"));
+pub fn lock_exclusive(resource: &str) -> Turn {
+    let gate = file(resource, "gate");
+    gate.lock().unwrap_or_else(|error| panic!("the gate to {resource}: {error}"));
+    let lock = file(resource, "lock");
+    lock.lock().unwrap_or_else(|error| panic!("a lock on {resource}: {error}"));
     Turn(lock)
 }
 
@@ -41,17 +41,17 @@ pub fn alone(what: &str) -> Turn {
 ///
 /// # Panics
 /// If `/tmp` is not writable.
-pub fn try_alone(what: &str) -> Option<Turn> {
-    let lock = file(what, "lock");
+pub fn try_lock_exclusive(resource: &str) -> Option<Turn> {
+    let lock = file(resource, "lock");
     match lock.try_lock() {
         Ok(()) => Some(Turn(lock)),
         Err(TryLockError::WouldBlock) => None,
-        Err(TryLockError::Error(error)) => panic!("a lock on {what}: {error}"),
+        Err(TryLockError::Error(error)) => panic!("a lock on {resource}: {error}"),
     }
 }
 
 /// Opens a lock file. All tests of a user share it, wherever their temporary files are. It is never removed, because a lock on
-/// a removed file excludes nobody.
+/// a removed file excludes no process.
 fn file(what: &str, kind: &str) -> File {
     let user = rustix::process::geteuid().as_raw();
     let path = Path::new("/tmp").join(format!("shunt-test-{what}-{user}.{kind}"));

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 /// Rate in bytes per second below which the link is slow: 8 Mbit/s.
 const SLOW_BYTES_PER_SECOND: f64 = (1 << 20) as f64;
-/// Latency above which the link is slow, whatever its rate.
+/// Latency above which the link is slow, independent of its rate.
 const SLOW_LATENCY: Duration = Duration::from_millis(400);
 /// Minimum number of bytes for a measurement of the rate.
 const MIN_SAMPLE_BYTES: u64 = 128 << 10;

@@ -98,11 +98,11 @@ impl Blobs {
     /// # Errors
     /// [`ContentError::Unreachable`] if it cannot be opened or created.
     pub fn directory(path: &Path) -> Result<Self, ContentError> {
-        let gone =
+        let unreachable =
             |error: &dyn std::fmt::Display| ContentError::Unreachable(format!("{}: {error}", path.display()));
-        std::fs::create_dir_all(path).map_err(|error| gone(&error))?;
-        let path = path.canonicalize().map_err(|error| gone(&error))?;
-        let store = FsyncObjectStore::new(&path).map_err(|error| gone(&error))?;
+        std::fs::create_dir_all(path).map_err(|error| unreachable(&error))?;
+        let path = path.canonicalize().map_err(|error| unreachable(&error))?;
+        let store = FsyncObjectStore::new(&path).map_err(|error| unreachable(&error))?;
         Ok(Self { store: Arc::new(store), prefix: Key::default(), silent: None, takes_whole: false })
     }
 
@@ -309,8 +309,8 @@ pub fn fault(error: object_store::Error) -> ContentError {
     }
 }
 
-/// Messages of the library for an invalid range, for buckets and directories. There is no error type for it, and gateways pass
-/// on messages.
+/// Messages of the library for an invalid range, for buckets and directories. `object_store` exports no error type for it, and
+/// gateways pass on messages.
 const RANGE_ERROR_TEXTS: [&str; 2] = ["status code: 416", "Requested range was invalid"];
 
 #[cfg(test)]
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn numbers_in_a_key_are_no_status() {
-        let error = |said: &str| object_store::Error::Generic { store: "S3", source: said.into() };
+        let error = |message: &str| object_store::Error::Generic { store: "S3", source: message.into() };
         let away = "Error performing GET http://s3/bucket/packs/4f/02c416d4 in 939.7804ms - \
             HTTP error: error sending request";
         assert!(matches!(fault(error(away)), ContentError::Unreachable(_)));
@@ -345,13 +345,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_object_is_not_a_store_that_is_away() {
+    async fn missing_object_is_not_reported_as_unreachable_store() {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::directory(dir.path()).unwrap();
         blobs.put("packs/file", b"text".to_vec()).await.unwrap();
         blobs.put("packs/none", Vec::new()).await.unwrap();
         // A gateway passes on the message.
-        let said = |error: ContentError| {
+        let passed_on = |error: ContentError| {
             fault(object_store::Error::Generic { store: "gateway", source: error.to_string().into() })
         };
         for (key, range) in [
@@ -363,7 +363,7 @@ mod tests {
             let error = blobs.get(key, range.clone()).await.unwrap_err();
             assert!(matches!(error, ContentError::Damaged(_)), "{key} {range:?}: {error:?}");
             if !range.is_empty() {
-                assert!(matches!(said(error), ContentError::Damaged(_)), "{key} {range:?}");
+                assert!(matches!(passed_on(error), ContentError::Damaged(_)), "{key} {range:?}");
             }
         }
         for key in ["packs/away", "packs", "packs/file/below", &format!("packs/{}", "x".repeat(300))] {

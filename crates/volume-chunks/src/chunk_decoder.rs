@@ -21,8 +21,8 @@ pub(super) struct ChunkRequest {
     pub at: u64,
 }
 
-pub(super) fn damaged(id: ChunkId, place: &ChunkLocation) -> ContentError {
-    ContentError::Damaged(format!("chunk {id:?} in {}", place.key))
+pub(super) fn damaged(id: ChunkId, location: &ChunkLocation) -> ContentError {
+    ContentError::Damaged(format!("chunk {id:?} in {}", location.key))
 }
 
 /// Writes bytes of a chunk, identified by [`ChunkRequest::at`], at an offset in it.
@@ -45,9 +45,9 @@ pub(super) struct ChunkStreamDecoder {
 enum State {
     /// Nothing received yet.
     Before,
-    /// A plain chunk: its hash so far, and the number of bytes written.
+    /// A plain chunk: its hash up to this point, and the number of bytes written.
     Passing(Box<blake3::Hasher>, u64),
-    /// Other chunks: the stored bytes so far.
+    /// Other chunks: the stored bytes received.
     Held(Vec<u8>),
 }
 
@@ -62,15 +62,15 @@ impl ChunkStreamDecoder {
     /// # Errors
     /// [`ContentError::Damaged`] if a chunk does not match its name; [`ContentError::Io`] for an error of `write`.
     pub fn push(&mut self, mut part: &[u8]) -> Result<(), ContentError> {
-        while let Some(ChunkRequest { location: place, .. }) = self.run.get(self.next)
+        while let Some(ChunkRequest { location, .. }) = self.run.get(self.next)
             && !part.is_empty()
         {
-            let stored = place.stored as usize;
-            let (mine, rest) = part.split_at(part.len().min(stored - self.received_bytes));
+            let stored = location.stored as usize;
+            let (segment, rest) = part.split_at(part.len().min(stored - self.received_bytes));
             part = rest;
-            self.received_bytes += mine.len();
+            self.received_bytes += segment.len();
             let is_whole = self.received_bytes == stored;
-            self.take(mine, is_whole)?;
+            self.take(segment, is_whole)?;
             if is_whole {
                 (self.next, self.received_bytes) = (self.next + 1, 0);
             }
@@ -84,27 +84,29 @@ impl ChunkStreamDecoder {
     /// [`ContentError::Damaged`] if a chunk is incomplete.
     pub fn end(&mut self) -> Result<Vec<(u64, u64)>, ContentError> {
         match self.run.get(self.next) {
-            Some(ChunkRequest { id, location: place, .. }) => Err(damaged(*id, place)),
+            Some(ChunkRequest { id, location, .. }) => Err(damaged(*id, location)),
             None => Ok(std::mem::take(&mut self.complete)),
         }
     }
 
     /// Processes bytes of the current chunk.
     fn take(&mut self, mut bytes: &[u8], is_last: bool) -> Result<(), ContentError> {
-        let ChunkRequest { id, location: place, at } = &self.run[self.next];
-        let length = place.length as usize;
+        let ChunkRequest { id, location, at } = &self.run[self.next];
+        let length = location.length as usize;
         let write = |from, bytes: &[u8]| (self.write)(*at, from, bytes).map_err(ContentError::Io);
         let whole = |stored: &[u8]| {
-            let bytes = decode(&self.keys, *id, stored, length).ok_or_else(|| damaged(*id, place))?;
+            let bytes = decode(&self.keys, *id, stored, length).ok_or_else(|| damaged(*id, location))?;
             write(0, &bytes)
         };
         if matches!(self.state, State::Before) && !is_last {
             self.state = match bytes {
-                [first, rest @ ..] if is_plain(&self.keys, *first) && place.stored as usize == length + 1 => {
+                [first, rest @ ..]
+                    if is_plain(&self.keys, *first) && location.stored as usize == length + 1 =>
+                {
                     bytes = rest;
                     State::Passing(Box::new(self.keys.hasher()), 0)
                 }
-                _ => State::Held(Vec::with_capacity(place.stored as usize)),
+                _ => State::Held(Vec::with_capacity(location.stored as usize)),
             };
         }
         match &mut self.state {
@@ -114,7 +116,7 @@ impl ChunkStreamDecoder {
                 write(*past, bytes)?;
                 *past += bytes.len() as u64;
                 if is_last && ChunkId(*hasher.finalize().as_bytes()) != *id {
-                    return Err(damaged(*id, place));
+                    return Err(damaged(*id, location));
                 }
             }
             State::Held(held) => {
@@ -125,7 +127,7 @@ impl ChunkStreamDecoder {
             }
         }
         if is_last {
-            self.complete.push((*at, place.length.into()));
+            self.complete.push((*at, location.length.into()));
             self.state = State::Before;
         }
         Ok(())
@@ -144,11 +146,12 @@ mod tests {
     /// Decodes these chunks, stored in a pack, from parts of this size and returns what was written.
     fn decode_in_parts(
         keys: &ChunkKeys,
-        wanted: &[ChunkRequest],
+        requests: &[ChunkRequest],
         stored: &[u8],
         size: usize,
     ) -> Result<Vec<Vec<u8>>, ContentError> {
-        let written: Vec<_> = wanted.iter().map(|wanted| vec![0; wanted.location.length as usize]).collect();
+        let written: Vec<_> =
+            requests.iter().map(|request| vec![0; request.location.length as usize]).collect();
         let written = Arc::new(Mutex::new(written));
         let into = written.clone();
         let write = move |at, from, bytes: &[u8]| {
@@ -156,10 +159,10 @@ mod tests {
             all[at as usize][from as usize..][..bytes.len()].copy_from_slice(bytes);
             Ok(())
         };
-        let mut arrival = ChunkStreamDecoder::new(wanted.to_vec(), Arc::new(keys.clone()), Arc::new(write));
+        let mut arrival = ChunkStreamDecoder::new(requests.to_vec(), Arc::new(keys.clone()), Arc::new(write));
         stored.chunks(size).try_for_each(|part| arrival.push(part))?;
         let arrived = arrival.end()?;
-        let lengths = wanted.iter().map(|wanted| (wanted.at, wanted.location.length.into()));
+        let lengths = requests.iter().map(|request| (request.at, request.location.length.into()));
         assert_eq!(arrived, lengths.collect::<Vec<_>>());
         Ok(written.lock().clone())
     }
@@ -175,26 +178,26 @@ mod tests {
                 let id = keys.name(bytes);
                 pack.push(id, &encode(&keys, id, bytes).unwrap(), bytes.len() as u32);
             }
-            let (stored, places) = pack.close("key");
-            let wanted: Vec<_> = (places.into_iter().enumerate())
-                .map(|(n, (id, place))| ChunkRequest { id, location: place, at: n as u64 })
+            let (stored, locations) = pack.close("key");
+            let requests: Vec<_> = (locations.into_iter().enumerate())
+                .map(|(n, (id, location))| ChunkRequest { id, location, at: n as u64 })
                 .collect();
-            let end = wanted.iter().map(|wanted| wanted.location.stored as usize).sum();
+            let end = requests.iter().map(|request| request.location.stored as usize).sum();
             for size in [1, 2, 3, 7, 1000, 2999, 3001, stored.len()] {
                 // With and without the bytes that follow.
-                assert_eq!(decode_in_parts(&keys, &wanted, &stored, size).unwrap(), chunks);
-                assert_eq!(decode_in_parts(&keys, &wanted, &stored[..end], size).unwrap(), chunks);
-                let cut = decode_in_parts(&keys, &wanted, &stored[..end - 1], size).unwrap_err();
+                assert_eq!(decode_in_parts(&keys, &requests, &stored, size).unwrap(), chunks);
+                assert_eq!(decode_in_parts(&keys, &requests, &stored[..end], size).unwrap(), chunks);
+                let cut = decode_in_parts(&keys, &requests, &stored[..end - 1], size).unwrap_err();
                 assert!(matches!(cut, ContentError::Damaged(_)), "{cut:?}");
                 for n in (0..end).step_by(97) {
                     let mut changed = stored.clone();
                     changed[n] ^= 1;
-                    let error = decode_in_parts(&keys, &wanted, &changed, size).unwrap_err();
+                    let error = decode_in_parts(&keys, &requests, &changed, size).unwrap_err();
                     assert!(matches!(error, ContentError::Damaged(_)), "{n} {error:?}");
                 }
                 // The chunk matches its name, but not the length in the metadata.
                 for (n, length) in [(0, 2999), (0, 3001), (2, 4999)] {
-                    let mut wrong = wanted.clone();
+                    let mut wrong = requests.clone();
                     wrong[n].location.length = length;
                     assert!(decode_in_parts(&keys, &wrong, &stored, size).is_err());
                 }

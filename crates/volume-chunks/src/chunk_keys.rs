@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sealed_opens_under_its_name_and_key_only() {
+    fn encrypted_chunk_opens_only_with_its_name_and_key() {
         let (keys, other) =
             (ChunkKeys::sealed(&VolumeKey::random()), ChunkKeys::sealed(&VolumeKey::random()));
         let (id, another) = (keys.name(b"text"), keys.name(b"texts"));

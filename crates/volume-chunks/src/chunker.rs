@@ -10,9 +10,9 @@ use shunt_volume_types::object::{Layout, Segment};
 
 const MIB: usize = 1 << 20;
 /// Chunk size in bytes with fixed boundaries.
-pub const FIXED_CHUNK_BYTES: usize = 4 * MIB;
+pub(crate) const FIXED_CHUNK_BYTES: usize = 4 * MIB;
 /// Files larger than this have fixed boundaries from the beginning.
-pub const MAX_CONTENT_DEFINED_BYTES: u64 = 64 << 20;
+pub(crate) const MAX_CONTENT_DEFINED_BYTES: u64 = 64 << 20;
 /// Minimum, average and maximum length of content-defined chunks: even numbers, as FastCDC 2020 tests two bytes at a time.
 const CONTENT_DEFINED_CHUNK_BYTES: (usize, usize, usize) = (256 << 10, 1 << 20, 4 << 20);
 /// Maximum length of a chunk.
@@ -20,7 +20,7 @@ pub(super) const MAX_CHUNK_BYTES: usize = FIXED_CHUNK_BYTES;
 
 /// The method that determines chunk boundaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Chunking {
+pub(crate) enum Chunking {
     /// By content: an insertion or removal moves no later boundary. For files that are rewritten as a whole.
     ContentDefined,
     /// Every 4 MiB: a write changes only the chunks it touches. For large files, and files with random writes.
@@ -152,8 +152,8 @@ mod tests {
             let segments = cut(&bytes, bytes.len() as u64, cutting);
             assert_eq!(segments.concat(), bytes);
             assert!(segments.iter().all(|segment| segment.len() <= MAX_CHUNK_BYTES));
-            for said in [0, 5, u64::MAX] {
-                assert_eq!(cut(&bytes, said, cutting), segments, "{said}");
+            for announced_size in [0, 5, u64::MAX] {
+                assert_eq!(cut(&bytes, announced_size, cutting), segments, "{announced_size}");
             }
         }
         assert_eq!(cut(&bytes, 0, Chunking::Fixed).iter().map(Vec::len).max(), Some(FIXED_CHUNK_BYTES));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inserted_moves_no_later_cut() {
+    fn insertion_keeps_later_chunk_boundaries() {
         let bytes = noise(16 * MIB);
         let longer = [&bytes[..MIB], b"inserted", &bytes[MIB..]].concat();
         let (before, after) =

@@ -51,7 +51,7 @@ fn fsync_with_parents(root: &Path, path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Reports whether the path is invalid: no such file can exist, whatever the directory contains.
+/// Reports whether the path is invalid: no such file can exist, independent of the content of the directory.
 fn is_invalid_path(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| error.source())
         .filter_map(|error| error.downcast_ref::<std::io::Error>())

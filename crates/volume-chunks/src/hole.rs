@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_there_is_gone_and_no_more() {
+    fn punched_range_reads_as_zeros_and_rest_is_kept() {
         for make in [make, overwrite] {
             let file = tempfile::tempfile().unwrap();
             file.write_all_at(&[7; 3 * BLOCK_BYTES], 0).unwrap();

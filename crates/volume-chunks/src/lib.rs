@@ -28,7 +28,7 @@ pub use basis_source::BasisSource;
 pub use blobs::fault;
 pub use blobs::{Blob, Blobs, choose_tls};
 pub use chunk_keys::ChunkKeys;
-pub use chunker::{Chunking, FIXED_CHUNK_BYTES, MAX_CONTENT_DEFINED_BYTES};
+pub(crate) use chunker::Chunking;
 pub use read::{Progress, segments_in};
 pub use repack::{NewPack, StoredChunk, repack};
 pub use upload::{Upload, UploadedContent};

@@ -46,7 +46,7 @@ impl Pack {
     }
 
     /// Reports whether `more` bytes would exceed the maximum size.
-    pub fn is_full_with(&self, more: usize) -> bool {
+    pub(crate) fn is_full_with(&self, more: usize) -> bool {
         !self.bytes.is_empty() && self.bytes.len() + more > PACK_TARGET_BYTES + PACK_TARGET_BYTES / 4
     }
 
@@ -56,14 +56,14 @@ impl Pack {
         self.bytes.extend_from_slice(&index);
         self.bytes.extend_from_slice(&(index.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(MAGIC);
-        let places = self
+        let locations = self
             .index
             .into_iter()
             .map(|Indexed { id, offset, stored, length }| {
                 (id, ChunkLocation { key: key.to_owned(), offset, stored, length })
             })
             .collect();
-        (self.bytes, places)
+        (self.bytes, locations)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -113,13 +113,13 @@ mod tests {
                 let id = keys.name(bytes);
                 pack.push(id, &encode(&keys, id, bytes).unwrap(), bytes.len() as u32);
             }
-            let (bytes, places) = pack.close("key");
+            let (bytes, locations) = pack.close("key");
             assert!(bytes.len() < 6000, "text is compressed: {}", bytes.len());
             assert_eq!(index(&bytes, 0).unwrap().len(), 3);
-            for (id, place) in places {
-                let range = place.offset as usize..place.offset as usize + place.stored as usize;
+            for (id, location) in locations {
+                let range = location.offset as usize..location.offset as usize + location.stored as usize;
                 let mut stored = bytes[range].to_vec();
-                let length = place.length as usize;
+                let length = location.length as usize;
                 assert_eq!(keys.name(&decode(&keys, id, &stored, length).unwrap()), id);
                 assert_eq!(decode(&keys, id, &stored, length + 1), None);
                 assert_eq!(decode(&keys, id, &stored, usize::MAX), None);

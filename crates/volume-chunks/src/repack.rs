@@ -33,14 +33,14 @@ impl ContentStore {
     /// Reads chunks in their stored form, all of them or none. Chunks of a pack have to be adjacent in the slice and in order
     /// of offset.
     pub fn read_stored(&self, chunks: &[(ChunkId, ChunkLocation)]) -> Result<Vec<StoredChunk>, ContentError> {
-        let wanted = chunks
+        let requests = chunks
             .iter()
             .enumerate()
-            .map(|(n, (id, place))| ChunkRequest { id: *id, location: place.clone(), at: n as u64 })
+            .map(|(n, (id, location))| ChunkRequest { id: *id, location: location.clone(), at: n as u64 })
             .collect();
         let mut all = vec![Vec::new(); chunks.len()];
         self.download_stored(
-            wanted,
+            requests,
             MAX_GAP_BYTES,
             |_, stored, _| Ok(stored.to_vec()),
             |at, stored| {
@@ -52,7 +52,7 @@ impl ContentStore {
         )?;
         let carried = chunks.iter().zip(all);
         Ok(carried
-            .map(|((id, place), stored)| StoredChunk { id: *id, from: place.clone(), stored })
+            .map(|((id, location), stored)| StoredChunk { id: *id, from: location.clone(), stored })
             .collect())
     }
 }
@@ -75,7 +75,7 @@ pub fn repack(chunks: Vec<StoredChunk>) -> Vec<NewPack> {
 
 fn close(pack: Pack, from: Vec<ChunkLocation>) -> NewPack {
     let key = new_key();
-    let (bytes, places) = pack.close(&key);
-    let moved = places.into_iter().zip(from).map(|((id, to), from)| MovedChunk { id, from, to }).collect();
+    let (bytes, locations) = pack.close(&key);
+    let moved = locations.into_iter().zip(from).map(|((id, to), from)| MovedChunk { id, from, to }).collect();
     NewPack { key, bytes, moved }
 }

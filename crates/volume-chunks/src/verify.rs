@@ -19,13 +19,13 @@ impl ContentStore {
         chunks: Vec<(ChunkId, ChunkLocation)>,
         mut wrong: impl FnMut(ChunkId, String),
     ) -> Result<(), ContentError> {
-        let wanted: Vec<ChunkRequest> = chunks
+        let requests: Vec<ChunkRequest> = chunks
             .into_iter()
             .enumerate()
-            .map(|(n, (id, place))| ChunkRequest { id, location: place, at: n as u64 })
+            .map(|(n, (id, location))| ChunkRequest { id, location, at: n as u64 })
             .collect();
         // In batches first; the chunks of a failed batch are then read one by one.
-        for part in wanted.chunks(64) {
+        for part in requests.chunks(64) {
             match self.download(part.to_vec(), |_, _| Ok(()), |_, ()| Ok(())) {
                 Ok(()) => {}
                 Err(ContentError::Damaged(_) | ContentError::Missing(_)) => {
@@ -46,9 +46,9 @@ impl ContentStore {
     }
 
     /// Reports whether the object store answers a request for the first byte of a chunk, even negatively.
-    pub async fn is_reachable(&self, place: &ChunkLocation) -> bool {
-        let begin = place.offset..place.offset.saturating_add(1);
-        !self.blobs.get(&place.key, begin).await.is_err_and(|error| error.is_unreachable())
+    pub async fn is_reachable(&self, location: &ChunkLocation) -> bool {
+        let begin = location.offset..location.offset.saturating_add(1);
+        !self.blobs.get(&location.key, begin).await.is_err_and(|error| error.is_unreachable())
     }
 
     /// Lists the keys of all packs.
@@ -76,10 +76,10 @@ impl ContentStore {
                 _ => None,
             },
         };
-        let place = |Indexed { id, offset, stored, length }| {
+        let location = |Indexed { id, offset, stored, length }| {
             (id, ChunkLocation { key: key.to_owned(), offset, stored, length })
         };
-        Ok(found.unwrap_or_default().into_iter().map(place).collect())
+        Ok(found.unwrap_or_default().into_iter().map(location).collect())
     }
 
     /// Returns all chunks of a content, including its lists; without the segments of a content whose lists cannot be read.

@@ -298,7 +298,7 @@ mod tests {
     type Value = (u8, Option<Vec<Option<String>>>, BTreeMap<Vec<u8>, Result<u64, (bool, i32)>>);
 
     #[test]
-    fn what_is_read_is_what_was_written_and_no_more_than_was_meant() {
+    fn decoding_returns_encoded_value_within_the_limit() {
         let names = vec![Some("a".to_owned()), None, Some("c".to_owned())];
         let map = BTreeMap::from([(vec![1, 2, 3], Ok(7)), (vec![], Err((true, -1)))]);
         let value: Value = (5, Some(names), map);

@@ -73,11 +73,11 @@ impl Authority {
     /// Signs a certificate for a node that proved possession of its key. Other fields of its request are ignored.
     pub(super) fn sign(&self, node: &NodeName, request: &[u8]) -> Result<Vec<u8>, BadCertificate> {
         let request = CertificateSigningRequestDer::from(request);
-        let mut wanted = CertificateSigningRequestParams::from_der(&request).map_err(bad)?;
-        wanted.params = CertificateParams::new(Vec::new()).map_err(bad)?;
-        wanted.params.distinguished_name.push(DnType::CommonName, node.as_str());
-        wanted.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        Ok(wanted.signed_by(&self.issuer).map_err(bad)?.der().to_vec())
+        let mut csr = CertificateSigningRequestParams::from_der(&request).map_err(bad)?;
+        csr.params = CertificateParams::new(Vec::new()).map_err(bad)?;
+        csr.params.distinguished_name.push(DnType::CommonName, node.as_str());
+        csr.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        Ok(csr.signed_by(&self.issuer).map_err(bad)?.der().to_vec())
     }
 
     /// Returns the TLS configuration of a gateway. Clients without a certificate may connect, to enrol.

@@ -58,20 +58,29 @@ impl Client {
     }
 
     fn request(&self, request: &Request) -> Result<Response, StoreError> {
+        self.request_or_failure(request)?.map_err(|failure| self.store_error(failure))
+    }
+
+    /// Performs a request; the inner `Err` is the failure that the gateway reported.
+    fn request_or_failure(&self, request: &Request) -> Result<Result<Response, Failure>, StoreError> {
         match runtime().block_on(self.connections.request(request, &[])) {
-            Ok((response, _)) => Ok(response),
+            Ok((response, _)) => Ok(Ok(response)),
             Err(RequestError::Io(error)) => {
                 let address = &self.connections.credentials.address;
                 Err(StoreError::Unreachable(format!("gateway {address}: {error}")))
             }
-            Err(RequestError::Failed(failure)) => Err(match failure {
-                Failure::Unreachable(why) => StoreError::Unreachable(why),
-                Failure::Forgotten(seq) => StoreError::Forgotten(seq),
-                Failure::NoVolume => StoreError::NoVolume(self.connections.credentials.volume.clone()),
-                Failure::Denied(why) => StoreError::Denied(why),
-                Failure::Damaged(why) | Failure::Other(why) => StoreError::Damaged(why),
-                Failure::NotFound => mismatched_response(),
-            }),
+            Err(RequestError::Failed(failure)) => Ok(Err(failure)),
+        }
+    }
+
+    fn store_error(&self, failure: Failure) -> StoreError {
+        match failure {
+            Failure::Unreachable(why) => StoreError::Unreachable(why),
+            Failure::Forgotten(seq) => StoreError::Forgotten(seq),
+            Failure::NoVolume => StoreError::NoVolume(self.connections.credentials.volume.clone()),
+            Failure::Denied(why) | Failure::RoleRequired { reason: why, .. } => StoreError::Denied(why),
+            Failure::Damaged(why) | Failure::Other(why) => StoreError::Damaged(why),
+            Failure::NotFound => mismatched_response(),
         }
     }
 }
@@ -175,9 +184,14 @@ impl MetaStore for Client {
     }
 
     fn gateway_path(&self) -> Result<Option<Vec<GatewayId>>, StoreError> {
-        match self.request(&Request::Path)? {
-            Response::Path(path) => Ok(path),
-            _ => Err(mismatched_response()),
+        match self.request_or_failure(&Request::Path)? {
+            Ok(Response::Path(path)) => Ok(path),
+            Ok(_) => Err(mismatched_response()),
+            Err(failure) if failure.requires_role(Role::Gateway) => match self.store_error(failure) {
+                StoreError::Denied(reason) => Err(StoreError::NotGateway(reason)),
+                error => Err(error),
+            },
+            Err(failure) => Err(self.store_error(failure)),
         }
     }
 
@@ -236,7 +250,7 @@ impl MetaStore for Client {
 
     fn locate_chunks(&self, chunks: &[ChunkId]) -> Result<Vec<Option<ChunkLocation>>, StoreError> {
         match self.request(&Request::Places(chunks.to_vec()))? {
-            Response::Places(places) if places.len() == chunks.len() => Ok(places),
+            Response::Places(locations) if locations.len() == chunks.len() => Ok(locations),
             _ => Err(mismatched_response()),
         }
     }

@@ -24,7 +24,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::NAME;
 use super::certificates::{self, BadCertificate};
 use super::protocol::{
-    ClientHello, MAX_FRAME_BYTES, NODE_VERSION, Purpose, Role, ServerHello, receive, send,
+    ClientHello, MAX_FRAME_BYTES, NODE_VERSION, Purpose, RESPONSE_VERSION, Role, ServerHello, receive, send,
 };
 
 /// Timeout for a gateway's reply to a token: other processes may have its registry locked.
@@ -165,8 +165,8 @@ impl Credentials {
             .map_err(|error| JoinError::File { path: path.display().to_string(), error })
     }
 
-    /// Returns the volume's description in the stored form.
-    pub fn description(&self) -> &[u8] {
+    /// Returns the volume's descriptor in the stored form.
+    pub fn descriptor(&self) -> &[u8] {
         &self.about
     }
 
@@ -202,7 +202,9 @@ pub(super) async fn greet(
         end_when_silent(&stream)?;
         let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
         let mut stream = TlsConnector::from(config).connect(name, stream).await?;
-        send(&mut stream, &ClientHello { version, volume: volume.clone(), purpose }).await?;
+        let hello =
+            ClientHello { version, volume: volume.clone(), purpose, response_version: RESPONSE_VERSION };
+        send(&mut stream, &hello).await?;
         match receive(&mut stream, MAX_FRAME_BYTES, time).await? {
             Some(welcome) => Ok((stream, welcome)),
             None => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),

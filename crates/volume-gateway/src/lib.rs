@@ -30,7 +30,7 @@ pub use certificates::BadCertificate;
 pub use client::Client;
 pub use enrollment::{Credentials, JoinError, Token, join};
 pub use object_client::GatewayObjects;
-pub use protocol::{Role, requires_role};
+pub use protocol::Role;
 pub use registry::{Node, NodeRegistry, RegistryError};
 pub use server::{Gateway, ServedVolume, Serving};
 pub use statistics::{GatewayOperation, GatewaySnapshot, GatewayStatistics, LATENCY_BOUNDS};

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_takes_all_of_his_leaves_some_for_others() {
+    async fn node_at_its_limit_leaves_memory_for_others() {
         let room = Arc::new(MemoryBudget::new());
         let (one, other) = (node("a", Role::Write), node("b", Role::Write));
         let (greedy, other) = (room.register(&one).unwrap(), room.register(&other).unwrap());

@@ -41,7 +41,7 @@ impl GatewayObjects {
                 Error::NotFound { path: key, source: "not found".into() }
             }
 
-            RequestError::Failed(Failure::Denied(why)) => {
+            RequestError::Failed(Failure::Denied(why) | Failure::RoleRequired { reason: why, .. }) => {
                 Error::PermissionDenied { path: key, source: why.into() }
             }
             RequestError::Failed(Failure::Unreachable(why) | Failure::Damaged(why) | Failure::Other(why)) => {

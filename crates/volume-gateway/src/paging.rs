@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_is_not_fetched_to_its_end() {
+    fn oversized_response_is_not_read_to_the_end() {
         let ids: Vec<_> = (0..8192).map(ObjectId).collect();
         let asked = Cell::new(0);
         let long = |ids: &[ObjectId]| {

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use shunt_volume_store::history::{PastLink, Version};
 use shunt_volume_store::{
     ChunkLocation, GatewayId, LeaseRequest, LeaseResponse, LogEntry, Page, Rejected, Transaction,
@@ -27,6 +27,8 @@ pub(super) const NODE_VERSION: u32 = 2;
 pub(super) const GATEWAY_VERSION: u32 = 3;
 /// The oldest supported version.
 pub(super) const MIN_VERSION: u32 = 1;
+/// The version of the responses that this program can decode: the first with [`Failure::RoleRequired`].
+pub(super) const RESPONSE_VERSION: u32 = 1;
 
 /// Maximum number of objects, entries or commits in a request or a response; the bytes of a response have their own limit.
 /// Nodes send batches of 1024 commits.
@@ -101,6 +103,15 @@ pub(super) struct ClientHello {
     pub(super) version: u32,
     pub(super) volume: VolumeName,
     pub(super) purpose: Purpose,
+    /// The version of the responses that the client can decode; 0 for clients that do not send it. Gateways that do not know
+    /// this field ignore it, unlike a higher `version`.
+    #[serde(deserialize_with = "or_zero")]
+    pub(super) response_version: u32,
+}
+
+/// Decodes a last field that older clients do not send.
+fn or_zero<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    Ok(u32::deserialize(from).unwrap_or_default())
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -121,7 +132,7 @@ pub(super) enum Purpose {
 pub(super) enum ServerHello {
     /// Requests may follow.
     Work(Role),
-    /// The certificate, DER, and the description of the volume.
+    /// The certificate, DER, and the descriptor of the volume.
     Enrolled { certificate: Vec<u8>, about: Vec<u8> },
     /// The reason, in one line.
     Refused(String),
@@ -280,15 +291,12 @@ impl Request {
     }
 }
 
-/// Returns the message for a request that requires another role.
-pub(super) fn denied(node: &NodeName, role: Role, needs: Role) -> String {
-    format!("{node} has role {role}, and this needs {needs}")
-}
-
-/// Reports whether a request was denied because it requires this role, by the message in
-/// [`StoreError::Denied`](shunt_volume_store::StoreError::Denied).
-pub fn requires_role(reason: &str, role: Role) -> bool {
-    reason.ends_with(&format!("this needs {role}"))
+/// Returns the failure of a request that requires another role.
+pub(super) fn denied(node: &NodeName, role: Role, needs: Role) -> Failure {
+    Failure::RoleRequired {
+        required: needs,
+        reason: format!("{node} has role {role}, and this needs {needs}"),
+    }
 }
 
 /// Metadata of a stored object.
@@ -341,6 +349,31 @@ pub(super) enum Failure {
     Denied(String),
     NotFound,
     Other(String),
+    /// The request requires another role. Sent to clients of at least [`RESPONSE_VERSION`] 1.
+    RoleRequired {
+        required: Role,
+        reason: String,
+    },
+}
+
+impl Failure {
+    /// Converts the failure to one that a client with this [`response_version`](ClientHello::response_version) can decode.
+    pub(super) fn for_client(self, response_version: u32) -> Self {
+        match self {
+            Self::RoleRequired { reason, .. } if response_version < RESPONSE_VERSION => Self::Denied(reason),
+            failure => failure,
+        }
+    }
+
+    /// Reports whether the request requires this role.
+    pub(super) fn requires_role(&self, role: Role) -> bool {
+        match self {
+            Self::RoleRequired { required, .. } => *required == role,
+            // Older gateways report it by the message alone.
+            Self::Denied(reason) => reason.ends_with(&format!("this needs {role}")),
+            _ => false,
+        }
+    }
 }
 
 fn wrong(what: impl Into<String>) -> io::Error {
@@ -509,8 +542,43 @@ mod tests {
         assert!(begun.elapsed() < USER_TIMEOUT * 4, "{:?}", begun.elapsed());
     }
 
+    #[test]
+    fn hello_of_older_client_has_no_response_version() {
+        #[derive(Serialize, Deserialize)]
+        struct OlderHello {
+            version: u32,
+            volume: VolumeName,
+            purpose: Purpose,
+        }
+        let volume: VolumeName = "team".parse().unwrap();
+        let older = OlderHello { version: 2, volume: volume.clone(), purpose: Purpose::Work };
+        let older = postcard::to_stdvec(&older).unwrap();
+        assert_eq!(postcard::from_bytes::<ClientHello>(&older).unwrap().response_version, 0);
+        let hello = ClientHello { version: 2, volume, purpose: Purpose::Work, response_version: 1 };
+        let hello = postcard::to_stdvec(&hello).unwrap();
+        assert_eq!(
+            postcard::from_bytes::<OlderHello>(&hello).unwrap().version,
+            2,
+            "older gateways accept it"
+        );
+        assert_eq!(postcard::from_bytes::<ClientHello>(&hello).unwrap().response_version, 1);
+    }
+
+    #[test]
+    fn refused_role_is_recognised_from_gateways_of_all_versions() {
+        let failure = || denied(&"desk".parse().unwrap(), Role::Write, Role::Gateway);
+        for response_version in [0, RESPONSE_VERSION] {
+            let failure = failure().for_client(response_version);
+            assert_eq!(matches!(failure, Failure::Denied(_)), response_version == 0, "{failure:?}");
+            assert!(
+                failure.requires_role(Role::Gateway) && !failure.requires_role(Role::Write),
+                "{failure:?}"
+            );
+        }
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn who_takes_nothing_is_not_there() {
+    async fn peer_that_does_not_read_times_out() {
         let (mut from, _to) = duplex(1 << 10);
         let begun = Instant::now();
         let error = send(&mut from, &"x".repeat(1 << 20)).await.unwrap_err();

@@ -1,6 +1,6 @@
 //! The server half of the gateway protocol.
 //!
-//! A connection is authenticated by its certificate, and the node's role is checked for each request. What clients can consume is
+//! A connection is authenticated by its certificate, and the node's role is checked for each request. The resources of a client are
 //! limited: [pending connections](super::connection_limit), [memory](super::memory_budget) and [threads](super::long_poll_limit).
 //! Requests for metadata go to the volume's store, those for contents to its object store, where only keys of packs and probes
 //! are accessible.
@@ -83,8 +83,8 @@ type Stream = TlsStream<TcpStream>;
 pub struct ServedVolume {
     /// The volume name that clients send.
     pub name: VolumeName,
-    /// Its description in the stored form, which joining nodes receive.
-    pub description: Vec<u8>,
+    /// Its descriptor in the stored form, which joining nodes receive.
+    pub descriptor: Vec<u8>,
     /// Names are encrypted, and so may be longer.
     pub hides_names: bool,
     /// The metadata.
@@ -119,7 +119,7 @@ impl Gateway {
     /// # Errors
     /// [`RegistryError`] if the certificate cannot be created.
     pub fn new(volume: impl Into<ServedVolume>, registry: Arc<NodeRegistry>) -> Result<Self, RegistryError> {
-        let ServedVolume { name, description, hides_names, meta, blobs } = volume.into();
+        let ServedVolume { name, descriptor, hides_names, meta, blobs } = volume.into();
         let acceptor = TlsAcceptor::from(Arc::new(registry.authority().server()?));
         let mut own = GatewayId::default();
         blake3::Hasher::new().update(&registry.authority().certificate).finalize_xof().fill(&mut own);
@@ -128,7 +128,7 @@ impl Gateway {
             meta,
             objects: blobs.objects(),
             blobs,
-            about: description,
+            about: descriptor,
             hides_names,
             registry,
             acceptor,
@@ -234,7 +234,7 @@ impl Gateway {
             let (_, tls) = stream.get_ref();
             tls.peer_certificates().and_then(|chain| chain.first()).map(|first| first.to_vec())
         };
-        let version = greeting.version;
+        let (version, response_version) = (greeting.version, greeting.response_version);
         let welcome = self.welcome(greeting, certificate.as_deref(), peer).await;
         send(&mut stream, &welcome).await?;
         let (ServerHello::Work(role), Some(certificate)) = (welcome, certificate) else {
@@ -265,14 +265,14 @@ impl Gateway {
                 break;
             };
             if node.role == Role::Read && length > MAX_READER_FRAME_BYTES {
-                let failure = Failure::Denied(denied(&node.name, node.role, Role::Write));
+                let failure = denied(&node.name, node.role, Role::Write).for_client(response_version);
                 self.reject_undecoded(&mut stream, length, failure).await?;
                 continue;
             }
             let Some((request, permit)) = self.receive_request(&mut stream, slot, length).await? else {
                 break;
             };
-            self.answer(&mut stream, &node, slot, request, permit).await?;
+            self.answer(&mut stream, &node, slot, (request, permit), response_version).await?;
         }
         stream.shutdown().await
     }
@@ -337,9 +337,9 @@ impl Gateway {
         peer: SocketAddr,
     ) -> ServerHello {
         if !(MIN_VERSION..=VERSION).contains(&greeting.version) {
-            let theirs = greeting.version;
+            let version = greeting.version;
             return ServerHello::Refused(format!(
-                "the gateway has protocol version {VERSION}, this node {theirs}: update the older one"
+                "the gateway has protocol version {VERSION}, this node {version}: update the older one"
             ));
         }
         if greeting.volume != self.volume {
@@ -389,11 +389,12 @@ impl Gateway {
         stream: &mut Stream,
         node: &Node,
         slot: &ConnectionSlot,
-        request: Request,
-        permit: MemoryPermit,
+        (request, permit): (Request, MemoryPermit),
+        response_version: u32,
     ) -> io::Result<()> {
         let (operation, started) = (statistics::index(&request), Instant::now());
         if let Err(failure) = self.authorize(node, &request).await? {
+            let failure = failure.for_client(response_version);
             self.statistics.record(operation, started.elapsed(), true);
             // The announced bytes have to be read, or they would be taken for the next request.
             if let Request::PutBlob { length, .. } = &request {
@@ -426,7 +427,9 @@ impl Gateway {
         };
         self.statistics.record(operation, started.elapsed(), response.is_err());
         self.statistics.sent(body.as_ref().map_or(0, bytes::Bytes::len));
-        let bytes_of_frame = match frame(&response.unwrap_or_else(Response::Failed))? {
+        let bytes_of_frame = match frame(
+            &response.unwrap_or_else(|failure| Response::Failed(failure.for_client(response_version))),
+        )? {
             Ok(bytes_of_frame) => bytes_of_frame,
             Err(length) => {
                 let long = format!("the response has {length} bytes: the limit is {MAX_FRAME_BYTES}");
@@ -468,7 +471,7 @@ impl Gateway {
     async fn authorize(&self, node: &Node, request: &Request) -> io::Result<Result<(), Failure>> {
         let needs = request.needs();
         if node.role < needs {
-            return Ok(Err(Failure::Denied(denied(&node.name, node.role, needs))));
+            return Ok(Err(denied(&node.name, node.role, needs)));
         }
         if !matches!(request, Request::Path) && !self.path.is_known() {
             let why = "the gateway does not know its path to the stores yet".to_owned();
@@ -722,7 +725,7 @@ impl From<StoreError> for Failure {
             StoreError::Unreachable(why) => Self::Unreachable(why),
             StoreError::Forgotten(seq) => Self::Forgotten(seq),
             StoreError::NoVolume(_) => Self::NoVolume,
-            StoreError::Denied(why) => Self::Denied(why),
+            StoreError::Denied(why) | StoreError::NotGateway(why) => Self::Denied(why),
             error @ (StoreError::Damaged(_)
             | StoreError::Tampered(_)
             | StoreError::Format { .. }

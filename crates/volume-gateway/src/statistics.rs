@@ -24,7 +24,7 @@ pub const LATENCY_BOUNDS: [Duration; 14] = [
     Duration::from_secs(10),
 ];
 
-const BUCKETS: usize = LATENCY_BOUNDS.len() + 1;
+const BUCKET_COUNT: usize = LATENCY_BOUNDS.len() + 1;
 
 /// Names of the operations, by [`index`].
 const OPERATIONS: [&str; 17] = [
@@ -74,7 +74,7 @@ pub(super) fn index(request: &Request) -> usize {
 struct Operation {
     errors: AtomicU64,
     total_us: AtomicU64,
-    buckets: [AtomicU64; BUCKETS],
+    buckets: [AtomicU64; BUCKET_COUNT],
 }
 
 /// The counters of a gateway.
@@ -100,7 +100,7 @@ pub struct GatewayOperation {
     /// Sum of the times from a request to its response.
     pub total: Duration,
     /// Number of requests in each bucket of [`LATENCY_BOUNDS`], not cumulative; the last one counts all slower ones.
-    pub latency: [u64; BUCKETS],
+    pub latency: [u64; BUCKET_COUNT],
 }
 
 /// The state of the counters.
@@ -199,7 +199,7 @@ mod tests {
         let snapshot = statistics.snapshot();
         let [head] = &snapshot.operations[..] else { panic!("{snapshot:?}") };
         assert_eq!((head.name, head.count, head.errors), ("head", 2, 1));
-        assert_eq!((head.latency[1], head.latency[BUCKETS - 1]), (1, 1));
+        assert_eq!((head.latency[1], head.latency[BUCKET_COUNT - 1]), (1, 1));
         assert_eq!(head.total, Duration::from_millis(60_001));
         {
             let _open = statistics.connected();

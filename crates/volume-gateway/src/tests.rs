@@ -51,12 +51,12 @@ impl Served {
         };
         let meta = Arc::new(SqliteStore::create(&place.path().join("meta"), &name, &root, b"").unwrap());
         let blobs = Blobs::directory(&place.path().join("chunks")).unwrap();
-        let volume = ServedVolume { name, description: Vec::new(), hides_names: false, meta, blobs };
-        let book = Arc::new(NodeRegistry::open(&place.path().join("book")).unwrap());
-        let gateway = Gateway::new(volume, book.clone()).unwrap();
+        let volume = ServedVolume { name, descriptor: Vec::new(), hides_names: false, meta, blobs };
+        let registry = Arc::new(NodeRegistry::open(&place.path().join("registry")).unwrap());
+        let gateway = Gateway::new(volume, registry.clone()).unwrap();
         let room = gateway.memory.clone();
         let serving = gateway.listen("127.0.0.1:0").unwrap();
-        Self { registry: book, serving, memory: room, _place: place }
+        Self { registry, serving, memory: room, _place: place }
     }
 
     fn join(&self, role: Role, node: &str) -> Credentials {
@@ -112,7 +112,7 @@ fn a_node_has_so_many_connections() {
 
 /// The contents pool is exhausted: a rejected upload needs no memory of it.
 #[test]
-fn what_a_node_may_not_store_takes_no_room() {
+fn upload_without_permission_takes_no_memory() {
     let served = Served::new();
     let (reader, writer) = (served.join(Role::Read, "reader"), served.join(Role::Write, "writer"));
     runtime().block_on(async {
@@ -131,7 +131,7 @@ fn what_a_node_may_not_store_takes_no_room() {
         send_bytes(&mut stream, &body).await.unwrap();
         let refused: Response = receive(&mut stream, 1 << 20, TEST_TIMEOUT).await.unwrap().unwrap();
         assert!(
-            matches!(&refused, Response::Failed(Failure::Denied(why)) if why.contains("has role read")),
+            matches!(&refused, Response::Failed(Failure::RoleRequired { reason, .. }) if reason.contains("has role read")),
             "{refused:?}"
         );
         assert!(
@@ -141,7 +141,7 @@ fn what_a_node_may_not_store_takes_no_room() {
         // A reader's request of that length is rejected, too.
         let long = Request::Get(vec![ObjectId(u128::MAX); 1 << 17]);
         let refused = exchange(&mut stream, &long).await;
-        assert!(matches!(&refused, Response::Failed(Failure::Denied(_))), "{refused:?}");
+        assert!(matches!(&refused, Response::Failed(Failure::RoleRequired { .. })), "{refused:?}");
 
         let mut stream = connect(&writer).await;
         let stored = async {

@@ -9,7 +9,7 @@ use crate::gc_lock::GcLock;
 use crate::transaction::Row;
 use crate::{ChunkLocation, StoreError};
 
-/// An object, with the bookkeeping that a store keeps beside it.
+/// An object, with the bookkeeping that a store keeps for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectRecord {
     /// The part that nodes see.

@@ -9,6 +9,6 @@ pub const PLAIN_NAMES: u32 = 1;
 
 /// Reports whether a descriptor, of which this is the beginning, is of a volume whose log is sealed: its store then takes
 /// sealed transactions only.
-pub fn is_sealed_log(descriptor: &[u8]) -> bool {
+pub(crate) fn is_sealed_log(descriptor: &[u8]) -> bool {
     descriptor.starts_with(&SEALED_LOG.to_le_bytes())
 }

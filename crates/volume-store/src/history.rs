@@ -12,7 +12,7 @@ use shunt_volume_types::object::{LinkName, StoredLink, Time, VersionedObject};
 use crate::{MetaStore, StoreError};
 
 /// Maximum number of versions of one object in an answer.
-pub const MAX_VERSIONS: usize = 1000;
+pub(crate) const MAX_VERSIONS: usize = 1000;
 
 /// A name that was removed or replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ pub struct Version {
 /// Retention of history. Both limits apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
-    /// Versions superseded longer ago are deleted. `None`: kept for ever.
+    /// Versions superseded longer ago are deleted. `None`: kept indefinitely.
     pub age: Option<Duration>,
     /// Maximum number of versions of an object besides the current one. `None`: all.
     pub versions: Option<u32>,
@@ -126,19 +126,19 @@ pub fn seq_at(store: &dyn MetaStore, time: Time) -> Result<Seq, StoreError> {
         return known;
     }
     let (mut below, mut above) = (Seq(0), Seq(store.head()?.0 + 1));
-    let mut forgotten = Seq(0);
+    let mut truncated = Seq(0);
     while above.0 - below.0 > 1 {
         let middle = Seq(below.0 + (above.0 - below.0) / 2);
         let at = match store.log_since(Seq(middle.0 - 1), 1) {
             Ok(entries) => entries.first().map(|entry| entry.at),
             // Older than the log reaches back.
             Err(StoreError::Forgotten(_)) => {
-                forgotten = forgotten.max(middle);
+                truncated = truncated.max(middle);
                 None
             }
             Err(error) => return Err(error),
         };
         if at.is_none_or(|at| at <= time) { below = middle } else { above = middle }
     }
-    if below > Seq(0) && below == forgotten { Err(StoreError::Forgotten(below)) } else { Ok(below) }
+    if below > Seq(0) && below == truncated { Err(StoreError::Forgotten(below)) } else { Ok(below) }
 }

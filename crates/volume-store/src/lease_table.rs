@@ -134,7 +134,7 @@ pub struct LeaseTable {
 }
 
 impl LeaseTable {
-    /// Decodes a table. Undecodable bytes yield an empty one: all sessions begin anew.
+    /// Decodes a table. Undecodable bytes yield an empty one: all sessions restart.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         let Ok((mut board, rest)) = postcard::take_from_bytes::<Self>(bytes) else { return Self::default() };
         if let Ok((behind, rest)) = postcard::take_from_bytes(rest) {
@@ -183,7 +183,7 @@ impl LeaseTable {
                 && (session.id != request.session || request.acked <= session.seen);
             session.ends <= now || stays || (request.ends_session && session.id == request.session)
         };
-        let gone: Vec<u64> =
+        let ended: Vec<u64> =
             self.sessions.iter().filter(|session| late(session)).map(|session| session.number).collect();
         let slow: Vec<(u64, Duration)> = self
             .lagging
@@ -194,17 +194,17 @@ impl LeaseTable {
         // A node that finally ends its session owes nothing from then on, but others have waited for it too. Several sessions
         // of a node that end together count as one failure.
         let failed = |session: &&Session| {
-            gone.contains(&session.number) && slow.iter().any(|(who, _)| *who == session.number)
+            ended.contains(&session.number) && slow.iter().any(|(number, _)| *number == session.number)
         };
         let mut failed: Vec<&NodeName> =
             self.sessions.iter().filter(failed).map(|session| &session.node).collect();
         failed.sort_unstable();
         failed.dedup();
         failed.into_iter().for_each(|node| self.penalties.ended(node, now));
-        if !gone.is_empty() {
+        if !ended.is_empty() {
             self.sessions.retain(|session| !late(session));
             for lease in &mut self.leases {
-                if gone.contains(&lease.event.session) && lease.event.released_at.is_none() {
+                if ended.contains(&lease.event.session) && lease.event.released_at.is_none() {
                     lease.event.released_at = Some(head);
                     lease.at = next;
                 }
@@ -212,7 +212,7 @@ impl LeaseTable {
             self.at = next;
         }
         if request.ends_session {
-            self.forget();
+            self.drop_acknowledged();
             self.record_lagging(now);
             return Some(LeaseResponse { at: self.at, acks: self.acks, head, ..LeaseResponse::default() });
         }
@@ -221,8 +221,8 @@ impl LeaseTable {
         let ends = Time(now.0.saturating_add(life.as_nanos() as i64));
         let known = self.sessions.iter().position(|session| session.id == request.session);
         let began = known.is_none();
-        let mine = match known {
-            Some(mine) => mine,
+        let own = match known {
+            Some(own) => own,
             None if self.penalties.is_locked_out(node, now) => return None,
             None if self.sessions.len() >= MAX_SESSIONS || self.count(node) >= MAX_SESSIONS_OF_NODE => {
                 return None;
@@ -230,32 +230,32 @@ impl LeaseTable {
             None => {
                 self.newest += 1;
                 self.at = next;
-                let (id, who) = (request.session, self.newest);
-                self.sessions.push(Session { id, number: who, node: node.clone(), seen: next, ends });
+                let (id, number) = (request.session, self.newest);
+                self.sessions.push(Session { id, number, node: node.clone(), seen: next, ends });
                 self.sessions.len() - 1
             }
         };
-        let who = self.sessions[mine].number;
+        let number = self.sessions[own].number;
         let mut seen = 0;
         if !began {
-            let session = &mut self.sessions[mine];
+            let session = &mut self.sessions[own];
             session.ends = ends;
             seen = request.acked.min(before);
             if seen > session.seen {
                 session.seen = seen;
                 self.acks += 1;
-                let waited = slow.iter().find(|(slow, _)| *slow == who).map(|(_, waited)| *waited);
+                let waited = slow.iter().find(|(slow, _)| *slow == number).map(|(_, waited)| *waited);
                 if waited.is_some_and(|waited| self.penalties.acknowledged(node, waited, now)) {
                     // Its next request finds the session ended.
                     self.penalties.ended(node, now);
-                    self.sessions[mine].ends = now;
+                    self.sessions[own].ends = now;
                 }
             }
         }
         let latest = Time(now.0.saturating_add(MAX_SESSION_TTL.as_nanos() as i64));
         self.sessions.iter_mut().for_each(|session| session.ends = session.ends.min(latest));
 
-        let mut held = self.leases.iter().filter(|lease| lease.event.session == who).count();
+        let mut held = self.leases.iter().filter(|lease| lease.event.session == number).count();
         for &(lease, object) in &request.acquire {
             let is_there = self.leases.iter().any(|known| known.event.lease == lease);
             if !is_there && held < MAX_LEASES {
@@ -263,11 +263,11 @@ impl LeaseTable {
                 self.at = next;
                 self.leases.push(Lease {
                     at: next,
-                    event: LeaseEvent { lease, object, session: who, released_at: None },
+                    event: LeaseEvent { lease, object, session: number, released_at: None },
                 });
             }
         }
-        for lease in self.leases.iter_mut().filter(|lease| lease.event.session == who) {
+        for lease in self.leases.iter_mut().filter(|lease| lease.event.session == number) {
             let freed = request.release.iter().find(|(freed, _)| *freed == lease.event.lease);
             if let Some((_, seq)) = freed
                 && lease.event.released_at.is_none()
@@ -277,11 +277,11 @@ impl LeaseTable {
                 self.at = next;
             }
         }
-        self.forget();
+        self.drop_acknowledged();
         self.record_lagging(now);
 
-        let others = || self.sessions.iter().filter(|session| session.number != who);
-        let news = self.leases.iter().filter(|lease| lease.event.session != who && lease.at > seen);
+        let others = || self.sessions.iter().filter(|session| session.number != number);
+        let unseen = self.leases.iter().filter(|lease| lease.event.session != number && lease.at > seen);
         Some(LeaseResponse {
             is_new_session: began,
             at: self.at,
@@ -290,7 +290,7 @@ impl LeaseTable {
             peers: others().count() as u32,
             newest: others().map(|session| session.number).max().unwrap_or_default(),
             head,
-            events: news.map(|lease| lease.event).collect(),
+            events: unseen.map(|lease| lease.event).collect(),
         })
     }
 
@@ -302,16 +302,16 @@ impl LeaseTable {
     fn record_lagging(&mut self, now: Time) {
         let before = std::mem::take(&mut self.lagging);
         for session in self.sessions.iter().filter(|session| session.seen < self.at) {
-            let (who, seen) = (session.number, session.seen);
-            let same = before.iter().find(|one| (one.session, one.seen) == (who, seen));
+            let (number, seen) = (session.number, session.seen);
+            let same = before.iter().find(|one| (one.session, one.seen) == (number, seen));
             // If the clock was set back, a session does not gain time by it.
             let since = same.map_or(now, |one| one.since.min(now));
-            self.lagging.push(LaggingSession { session: who, seen, since });
+            self.lagging.push(LaggingSession { session: number, seen, since });
         }
     }
 
     /// Drops released leases whose release all sessions have acknowledged.
-    fn forget(&mut self) {
+    fn drop_acknowledged(&mut self) {
         let seen = self.sessions.iter().map(|session| session.seen).min().unwrap_or(u64::MAX);
         self.leases.retain(|lease| lease.event.released_at.is_none() || lease.at > seen);
     }

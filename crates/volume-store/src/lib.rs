@@ -168,7 +168,7 @@ pub enum StoreError {
     /// The store contains data that cannot be decoded or is inconsistent.
     #[error("invalid data from the metadata store: {0}")]
     Damaged(String),
-    /// The data was not made with the key of the volume: the store, or somebody with write access to it, changed it.
+    /// The data was not made with the key of the volume: the store, or a client with write access to it, changed it.
     #[error(
         "the store was tampered with: {0}; its changes are rejected, and this node keeps its \
             replica: restore an intact copy \
@@ -178,6 +178,9 @@ pub enum StoreError {
     /// This node lacks the permission; one line.
     #[error("{0}")]
     Denied(String),
+    /// This node lacks the role of a gateway; one line.
+    #[error("{0}")]
+    NotGateway(String),
     /// The log was truncated beyond this entry: read the whole tree again.
     #[error("the log was truncated: entries after commit {0} are missing")]
     Forgotten(Seq),
@@ -238,13 +241,13 @@ pub trait MetaStore: Send + Sync {
     /// Returns the gateways on the path to the store, the nearest first; `None` if the nearest one does not know.
     ///
     /// # Errors
-    /// [`StoreError::Denied`] if the caller is not a gateway; any other [`StoreError`] of the engine.
+    /// [`StoreError::NotGateway`] if the caller is not a gateway; any other [`StoreError`] of the engine.
     fn gateway_path(&self) -> Result<Option<Vec<GatewayId>>, StoreError> {
         Ok(Some(Vec::new()))
     }
 
-    /// Returns why this node is read-only, as far as that is known without a request; `None`: it may write, or a commit will
-    /// tell.
+    /// Returns why this node is read-only, as far as that is known without a request; `None`: it may write, or the first commit will
+    /// show it.
     fn only_reads(&self) -> Option<String> {
         None
     }

@@ -85,7 +85,7 @@ impl LogVerifier {
     }
 
     /// Drops chain values that only readers before an entry need.
-    pub fn forget_before(&mut self, seq: Seq) {
+    pub fn drop_before(&mut self, seq: Seq) {
         while self.recent.len() > MAX_RECENT_CHAIN_VALUES
             && self.at.0 - (self.recent.len() as u64 - 1) < seq.0
         {

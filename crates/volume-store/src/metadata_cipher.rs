@@ -27,7 +27,7 @@ use super::{LogEntry, Mutation, Page, Precondition, Transaction};
 const NONCE_BYTES: usize = 24;
 
 /// Attributes of this prefix are settings of the volume, which are set without its key.
-const SETTINGS: &[u8] = b"system.shunt.";
+const SETTINGS_PREFIX: &[u8] = b"system.shunt.";
 
 /// Prefix under which an undecryptable name is shown, followed by its stored form in base 64,
 const UNREADABLE_PREFIX: &[u8] = b"unreadable-";
@@ -187,14 +187,14 @@ impl MetadataCipher {
     }
 
     fn encrypt_xattr_name(&self, id: ObjectId, name: &[u8]) -> Vec<u8> {
-        match name.starts_with(SETTINGS) {
+        match name.starts_with(SETTINGS_PREFIX) {
             true => name.to_vec(),
             false => self.seal_text(&Self::context(ValueKind::XattrName, id, b""), name),
         }
     }
 
     fn decrypt_xattr_name(&self, id: ObjectId, name: &[u8]) -> Option<Vec<u8>> {
-        let shown = match name.starts_with(SETTINGS) {
+        let shown = match name.starts_with(SETTINGS_PREFIX) {
             true => Some(name.to_vec()),
             false => self.unseal_text(&Self::context(ValueKind::XattrName, id, b""), name),
         };
@@ -206,14 +206,14 @@ impl MetadataCipher {
 
     /// `name` is the plain one.
     fn encrypt_value(&self, id: ObjectId, name: &[u8], value: &[u8]) -> Vec<u8> {
-        match name.starts_with(SETTINGS) {
+        match name.starts_with(SETTINGS_PREFIX) {
             true => value.to_vec(),
             false => self.seal(&Self::context(ValueKind::XattrValue, id, name), value),
         }
     }
 
     fn decrypt_value(&self, id: ObjectId, name: &[u8], value: &[u8]) -> Option<Vec<u8>> {
-        let shown = match name.starts_with(SETTINGS) {
+        let shown = match name.starts_with(SETTINGS_PREFIX) {
             true => Some(value.to_vec()),
             false => self.unseal(&Self::context(ValueKind::XattrValue, id, name), value),
         };
@@ -366,7 +366,7 @@ mod tests {
     use crate::validate::{MAX_STORED_NAME_BYTES, MAX_STORED_TARGET_BYTES, MAX_STORED_XATTR_BYTES};
 
     #[test]
-    fn what_is_hidden_is_shown_where_it_was_and_by_its_key_only() {
+    fn encrypted_metadata_decrypts_only_in_place_and_with_its_key() {
         let (veil, other) =
             (MetadataCipher::new(&VolumeKey::random()), MetadataCipher::new(&VolumeKey::random()));
         let at = |parent: u128, name: &[u8]| LinkName { parent: ObjectId(parent), name: name.to_vec() };
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_hidden_by_the_key_shows_as_a_name_that_leads_back_to_it() {
+    fn undecryptable_name_maps_back_to_its_stored_name() {
         let veil = MetadataCipher::new(&VolumeKey::random());
         let at = |name: &[u8]| LinkName { parent: ObjectId(7), name: name.to_vec() };
         let elsewhere = LinkName { parent: ObjectId(8), name: b"elsewhere".to_vec() };
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longest_fits_into_stores() {
+    fn longest_encrypted_values_fit_the_limits() {
         let veil = MetadataCipher::new(&VolumeKey::random());
         let at = LinkName { parent: ObjectId(1), name: vec![b'x'; 255] };
         assert_eq!(veil.encrypt_name(&at).name.len(), MAX_STORED_NAME_BYTES);

@@ -2,8 +2,8 @@
 //!
 //! A writer waits until all nodes with a session have acknowledged its lease. A node that never does is waited for until its
 //! session ends; without penalties it would begin another one at once, and any node, even a read-only one, could block all
-//! writers for ever. So a node whose session ended while it owed an acknowledgement, or whose acknowledgements together took
-//! too long, gets no session until a penalty is over. The penalty doubles each time, and is forgotten after good conduct.
+//! writers indefinitely. So a node whose session ended while it owed an acknowledgement, or whose acknowledgements together took
+//! too long, gets no session until a penalty is over. The penalty doubles each time, and is dropped after good conduct.
 //! Without a session the node works as if it were offline: its reads go to the store.
 
 use std::time::Duration;
@@ -22,7 +22,7 @@ const MAX_ACK_WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 const SECOND_PENALTY: Duration = Duration::from_secs(30);
 const MAX_PENALTY: Duration = Duration::from_secs(3600);
 
-/// Time after the last penalty or slow acknowledgement until all are forgotten.
+/// Time after the last penalty or slow acknowledgement until all are dropped.
 const PENALTY_TTL: Duration = Duration::from_secs(600);
 
 /// Maximum number of nodes on record.
@@ -73,7 +73,7 @@ impl Penalties {
     }
 
     fn of(&mut self, node: &NodeName, now: Time) -> &mut PenaltyRecord {
-        // If the clock was set back, no record may last for ever.
+        // If the clock was set back, no record may last indefinitely.
         let latest = after(now, MAX_PENALTY);
         self.0.iter_mut().for_each(|late| late.until = late.until.min(latest));
         self.0.retain(|late| now < after(late.until, PENALTY_TTL));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn penalties_double_and_are_forgotten() {
+    fn penalties_double_and_expire() {
         let mut late = Penalties::default();
         let node = name("reader");
         let mut now = 0;
@@ -129,7 +129,7 @@ mod tests {
         let judged: Vec<bool> = (0..13).map(|n| late.acknowledged(&node, slowly, at(10 * n))).collect();
         assert!(!judged[11] && judged[12], "{judged:?}");
         assert!(!late.is_locked_out(&node, at(120)));
-        assert!(!late.acknowledged(&node, slowly, at(601)), "forgotten");
+        assert!(!late.acknowledged(&node, slowly, at(601)), "dropped");
     }
 
     #[test]

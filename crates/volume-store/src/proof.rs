@@ -1,7 +1,7 @@
 //! Verifies the objects and names in the tables of a store against the entries of its sealed log that set them.
 //!
-//! Each field of an object, and each name, has the number of the commit that set it. So what is read is authentic: somebody
-//! with the key wrote it, for this object or name. Only a node that follows the log knows that nothing newer replaced it.
+//! Each field of an object, and each name, has the number of the commit that set it. So data that is read is authentic: a holder
+//! of the key wrote it, for this object or name. Only a node that follows the log knows that nothing newer replaced it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -118,7 +118,7 @@ impl Proofs {
                 verifier.take(sealer, entry)?;
                 all.push(entry_hash(entry));
             }
-            verifier.forget_before(verifier.at());
+            verifier.drop_before(verifier.at());
         }
         Ok(unsealed.insert(all.into()).clone())
     }

@@ -3,7 +3,7 @@
 //! Each entry of a sealed volume's log ends with a [`Seal`]: a MAC, by a key that no store has, over the node, all changes of
 //! the entry in their stored form, and three claims of the writer. A writer is one process that commits; it counts its entries,
 //! so that none can be replayed. It names the last entry that it had verified, with the chain value there. The chain is a keyed
-//! hash over all entries so far, so each seal attests the whole log up to that entry: its order, and that nothing was omitted
+//! hash over all entries up to this one, so each seal attests the whole log up to that entry: its order, and that nothing was omitted
 //! or replaced. The store numbers the entries; seals prove that it shows all nodes the same ones.
 //!
 //! Objects and names in the tables of a store are an index of the log: data read from them are compared with the entries that
@@ -55,7 +55,7 @@ impl From<&Object> for RootAttributes {
     }
 }
 
-/// The start of the sealed part of a log: stored in the volume's description, authenticated by the key.
+/// The start of the sealed part of a log: stored in the volume's descriptor, authenticated by the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealed {
     /// Entries up to this one have no seals, in a volume that was upgraded: `chain` authenticates them as a whole.
@@ -159,7 +159,7 @@ impl Sealer {
     /// Creates the sealer of a volume.
     ///
     /// # Errors
-    /// [`StoreError::Tampered`] if the description was not made with the key of the volume.
+    /// [`StoreError::Tampered`] if the descriptor was not made with the key of the volume.
     pub fn new(secret: &VolumeKey, volume: u128, sealed: Sealed) -> Result<Self, StoreError> {
         let keys = Keys::new(secret, volume);
         if keys.mac_of_log(sealed.from, &sealed.chain, sealed.top) != blake3::Hash::from_bytes(sealed.mac) {

@@ -113,7 +113,7 @@ impl<'a, R: Rows> Batch<'a, R> {
     /// Applies a transaction completely or not at all.
     pub fn item(&mut self, item: &'a Transaction) -> Result<Result<Seq, Rejected>, StoreError> {
         let seq = Seq(self.head.0 + 1);
-        self.chunks.extend(item.chunks.iter().map(|(id, place)| (*id, place)));
+        self.chunks.extend(item.chunks.iter().map(|(id, location)| (*id, location)));
         self.undo_objects.clear();
         self.undo_links.clear();
         self.touched.clear();

@@ -10,28 +10,28 @@ use crate::{Mutation, Transaction};
 /// Maximum length of a name in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
 /// Maximum length of an encrypted name.
-pub const MAX_STORED_NAME_BYTES: usize = 394;
+pub(crate) const MAX_STORED_NAME_BYTES: usize = 394;
 /// Maximum length of a symlink's target in bytes.
 pub const MAX_TARGET_BYTES: usize = 4095;
 /// Maximum length of an encrypted target.
-pub const MAX_STORED_TARGET_BYTES: usize = 5514;
+pub(crate) const MAX_STORED_TARGET_BYTES: usize = 5514;
 /// Maximum length of an extended attribute's name in bytes.
 pub const MAX_XATTR_NAME_BYTES: usize = 255;
 /// Maximum length of an extended attribute's value in bytes.
-pub const MAX_XATTR_BYTES: usize = 65_536;
+pub(crate) const MAX_XATTR_BYTES: usize = 65_536;
 /// Maximum length of an encrypted value.
-pub const MAX_STORED_XATTR_BYTES: usize = MAX_XATTR_BYTES + 40;
+pub(crate) const MAX_STORED_XATTR_BYTES: usize = MAX_XATTR_BYTES + 40;
 /// Maximum size of all extended attributes of an object: bytes of names and values, and [`XATTR_OVERHEAD_BYTES`] for each. Users of
 /// one machine can set 1 MiB; several offline machines together can exceed that.
 pub const MAX_XATTRS_BYTES: usize = 4 << 20;
 /// Overhead counted for each attribute: see [`MAX_XATTRS_BYTES`].
-pub const XATTR_OVERHEAD_BYTES: usize = 16;
+pub(crate) const XATTR_OVERHEAD_BYTES: usize = 16;
 /// Maximum encoded size of a transaction's mutations in bytes: a log entry passes a gateway in one message of 32 MiB.
-pub const MAX_MUTATIONS_BYTES: usize = 28 << 20;
+pub(crate) const MAX_MUTATIONS_BYTES: usize = 28 << 20;
 /// Maximum number of extended attributes of an object, including removed ones.
-pub const MAX_XATTRS: usize = 1024;
+pub(crate) const MAX_XATTRS: usize = 1024;
 /// Maximum number of content bytes stored inline in the metadata.
-pub const MAX_INLINE_BYTES: usize = 4096;
+pub(crate) const MAX_INLINE_BYTES: usize = 4096;
 /// Maximum number of segments stored in the metadata.
 pub const MAX_SEGMENTS: usize = 1024;
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Identifies a file, directory, link or device on all nodes, for ever; independent of its path.
+/// Identifies a file, directory, link or device on all nodes, and is never reused; independent of its path.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectId(pub u128);
 

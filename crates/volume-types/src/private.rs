@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_through_what_is_in_the_way() {
+    fn private_file_is_not_written_through_a_link() {
         let dir = tempfile::tempdir().unwrap();
         let (path, victim) = (dir.path().join("secret"), dir.path().join("victim"));
         fs::write(&victim, "unharmed").unwrap();

@@ -18,9 +18,7 @@ pub mod open;
 pub mod quota;
 pub mod replica;
 pub mod sync;
-pub mod upgrade;
 pub mod volume;
-pub mod volume_settings;
 
 #[doc(hidden)]
 pub use shunt_volume_types::failpoint;

@@ -20,9 +20,9 @@ use crate::store::{MetaStore, PostgresStore, SqliteStore, StoreError, sqlite, sy
 use crate::volume::{KeyError, Volume, VolumeDescriptor};
 
 /// The file of the metadata in the directory of a `sqlite:` volume.
-const META: &str = "meta.db";
+const META_FILE: &str = "meta.db";
 /// The directory of the contents in it.
-const DATA: &str = "data";
+const DATA_DIR: &str = "data";
 
 /// The reason why a volume cannot be opened or created.
 #[derive(Debug, thiserror::Error)]
@@ -121,7 +121,7 @@ pub fn create(meta: &MetaAddress, name: &VolumeName, options: &Options) -> Resul
     let admin: Arc<dyn StoreAdmin> = match meta {
         MetaAddress::Sqlite(dir) => {
             create_directory(dir)?;
-            Arc::new(SqliteStore::create(&dir.join(META), name, &root, &about)?)
+            Arc::new(SqliteStore::create(&dir.join(META_FILE), name, &root, &about)?)
         }
         MetaAddress::Postgres(address) => Arc::new(PostgresStore::create(address, name, &root, &about)?),
         MetaAddress::Gateway(_) | MetaAddress::Map(_) => return Err(made_elsewhere(meta)),
@@ -222,17 +222,17 @@ pub(crate) fn open_meta(
 ) -> Result<(Arc<dyn StoreAdmin>, Vec<u8>), OpenError> {
     match meta {
         MetaAddress::Sqlite(dir) => {
-            let path = dir.join(META);
+            let path = dir.join(META_FILE);
             if !path.exists() {
                 return Err(StoreError::NoVolume(name.clone()).into());
             }
             let store = SqliteStore::open(&path)?;
-            let about = store.description()?;
+            let about = store.descriptor()?;
             Ok((Arc::new(store), about))
         }
         MetaAddress::Postgres(address) => {
             let store = PostgresStore::open(address, name)?;
-            let about = store.description()?;
+            let about = store.descriptor()?;
             Ok((Arc::new(store), about))
         }
         MetaAddress::Gateway(_) | MetaAddress::Map(_) => Err(made_elsewhere(meta)),
@@ -249,7 +249,7 @@ fn open_remote(
     if credentials.volume != *name {
         return Err(StoreError::NoVolume(name.clone()).into());
     }
-    let described = VolumeDescriptor::from_bytes(credentials.description())?;
+    let described = VolumeDescriptor::from_bytes(credentials.descriptor())?;
     let keys = keys(&described)?;
     let client = client(credentials, file).map_err(JoinError::from)?;
     let content = ContentStore::new(Blobs::over(Arc::new(client.blobs())), keys);
@@ -268,7 +268,7 @@ fn contents(
 ) -> Result<ContentStore, OpenError> {
     let blobs = match (&described.data, meta) {
         (DataAddress::Beside, MetaAddress::Sqlite(dir)) => {
-            let data = dir.join(DATA);
+            let data = dir.join(DATA_DIR);
             create_directory(&data)?;
             // An older version may have created it with wider permissions. A directory named by `file:` may be shared on
             // purpose.
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_volume_keeps_is_its_owners_to_read() {
+    fn volume_files_are_readable_by_owner_only() {
         use std::fs::{Permissions, metadata, set_permissions};
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
@@ -332,17 +332,17 @@ mod tests {
         let name = "notes".parse().unwrap();
         let mode = |path: &Path| metadata(path).unwrap().permissions().mode() & 0o777;
         let made = create(&at, &name, &Options::default()).unwrap();
-        for part in ["..", ".", DATA] {
+        for part in ["..", ".", DATA_DIR] {
             assert_eq!(mode(&home.join(part)), 0o700, "{part}");
         }
-        let files = [META, "meta.db-wal", "meta.db-shm"].map(|file| home.join(file));
+        let files = [META_FILE, "meta.db-wal", "meta.db-shm"].map(|file| home.join(file));
         files.iter().for_each(|file| assert_eq!(mode(file), 0o600, "{}", file.display()));
         // Permissions as an older version left them.
         files.iter().for_each(|file| set_permissions(file, Permissions::from_mode(0o644)).unwrap());
-        set_permissions(home.join(DATA), Permissions::from_mode(0o755)).unwrap();
+        set_permissions(home.join(DATA_DIR), Permissions::from_mode(0o755)).unwrap();
         drop(open(&at, &name, None).unwrap());
         files.iter().for_each(|file| assert_eq!(mode(file), 0o600, "{}", file.display()));
-        assert_eq!(mode(&home.join(DATA)), 0o700);
+        assert_eq!(mode(&home.join(DATA_DIR)), 0o700);
         drop(made);
         // A directory named by the user keeps its permissions.
         std::fs::create_dir(&elsewhere).unwrap();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_volume_or_newer_is_refused() {
+    fn foreign_or_newer_descriptor_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let at = MetaAddress::Sqlite(dir.path().to_owned());
         let name = "notes".parse().unwrap();
@@ -363,7 +363,7 @@ mod tests {
             Err(OpenError::Store(StoreError::Format { found, .. })) => found,
             other => panic!("{other:?}"),
         };
-        let meta = dir.path().join(META);
+        let meta = dir.path().join(META_FILE);
         rusqlite::Connection::open(&meta).unwrap().execute_batch("CREATE TABLE t (a)").unwrap();
         assert_eq!(refused(), "unknown");
         std::fs::remove_file(&meta).unwrap();

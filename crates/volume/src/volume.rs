@@ -1,4 +1,4 @@
-//! A volume: its description, and its two stores once they are open. [`crate::open`] opens and creates one.
+//! A volume: its descriptor, and its two stores once they are open. [`crate::open`] opens and creates one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ pub struct Volume {
     pub(crate) admin: Option<Arc<dyn StoreAdmin>>,
     /// The contents of files.
     pub content: ContentStore,
-    /// The description that its metadata store keeps.
+    /// The descriptor that its metadata store keeps.
     pub described: VolumeDescriptor,
 }
 
@@ -151,7 +151,7 @@ impl From<&Volume> for ServedVolume {
     fn from(volume: &Volume) -> Self {
         Self {
             name: volume.described.name.clone(),
-            description: volume.described.to_bytes(),
+            descriptor: volume.described.to_bytes(),
             hides_names: volume.described.hides_names,
             meta: volume.meta.clone(),
             blobs: volume.content.blobs().clone(),

@@ -34,25 +34,25 @@ pub(crate) fn file_type(kind: Kind) -> FileType {
     }
 }
 
-pub(crate) fn attributes(node: &Inode) -> Attributes {
-    let rdev = match node.kind {
+pub(crate) fn attributes(inode: &Inode) -> Attributes {
+    let rdev = match inode.kind {
         Kind::Character(major, minor) | Kind::Block(major, minor) => shunt_fuse::encode_device(major, minor),
         _ => 0,
     };
     // A directory has its name, its `.`, and the `..` of each subdirectory.
-    let directory = if node.links > 0 { node.subdirs.saturating_add(2) } else { 0 };
+    let directory = if inode.links > 0 { inode.subdirs.saturating_add(2) } else { 0 };
     Attributes {
-        ino: node.ino,
-        size: node.size,
+        ino: inode.ino,
+        size: inode.size,
         // Reported wherever the bytes are: programs that copy treat a file without blocks as one hole.
-        blocks: if node.is_regular() { node.size.div_ceil(512) } else { 0 },
-        atime: timestamp(node.last_opened),
-        mtime: timestamp(node.modified),
-        ctime: timestamp(node.changed),
-        mode: u32::from(node.mode) | file_type(node.kind).mode(),
-        nlink: if node.is_directory() { directory } else { node.links },
-        uid: node.owner.0,
-        gid: node.group.0,
+        blocks: if inode.is_regular() { inode.size.div_ceil(512) } else { 0 },
+        atime: timestamp(inode.last_opened),
+        mtime: timestamp(inode.modified),
+        ctime: timestamp(inode.changed),
+        mode: u32::from(inode.mode) | file_type(inode.kind).mode(),
+        nlink: if inode.is_directory() { directory } else { inode.links },
+        uid: inode.owner.0,
+        gid: inode.group.0,
         rdev,
         blksize: 4096,
         ..Attributes::default()
@@ -77,7 +77,7 @@ pub(crate) fn new<'a>(request: &Request<'_>, kind: Kind, mode: u32, target: &'a 
 }
 
 /// Converts all attributes but the size.
-pub(crate) fn set(node: &Inode, set: &SetAttributes) -> SetAttr {
+pub(crate) fn set(inode: &Inode, set: &SetAttributes) -> SetAttr {
     let changes_owner = set.uid.is_some() || set.gid.is_some();
     // A change of owner also leaves clearing setid bits to the daemon.
     let ends = set.kill_suidgid || changes_owner && set.mode.is_none();
@@ -87,6 +87,6 @@ pub(crate) fn set(node: &Inode, set: &SetAttributes) -> SetAttr {
         group: set.gid.map(OwnerId),
         modified: set.mtime.map(set_time),
         last_opened: set.atime.map(set_time),
-        drop_privileges: ends && !node.is_directory(),
+        drop_privileges: ends && !inode.is_directory(),
     }
 }

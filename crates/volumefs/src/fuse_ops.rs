@@ -25,24 +25,24 @@ use crate::{ATTR_TTL, LEGACY_NAME_TTL, MMAP_ATTR_TTL, VolumeFs, convert, open_fi
 impl VolumeFs {
     /// Returns the entry of an inode that was read at log position [`applied`](shunt_volume::replica::Replica::applied), and
     /// increments its lookup count: the inode stays in memory while the kernel holds it.
-    pub(crate) fn entry(&self, node: &Inode, applied: u64) -> Entry {
-        self.replica.add_lookup(node.ino);
+    pub(crate) fn entry(&self, inode: &Inode, applied: u64) -> Entry {
+        self.replica.add_lookup(inode.ino);
         // Changes applied from now on invalidate the kernel's caches of it.
         match self.replica.applied() == applied {
-            true => self.build_entry(node),
-            false => self.build_entry(self.replica.get(node.ino).as_ref().unwrap_or(node)),
+            true => self.build_entry(inode),
+            false => self.build_entry(self.replica.get(inode.ino).as_ref().unwrap_or(inode)),
         }
     }
 
-    pub(crate) fn build_entry(&self, node: &Inode) -> Entry {
-        let mut entry = Entry::new(NodeId(node.ino), self.mapped_attributes(node), self.name_ttl());
-        if node.is_directory() {
-            entry.generation = self.removed_dirs.generation(node.ino);
+    pub(crate) fn build_entry(&self, inode: &Inode) -> Entry {
+        let mut entry = Entry::new(NodeId(inode.ino), self.mapped_attributes(inode), self.name_ttl());
+        if inode.is_directory() {
+            entry.generation = self.removed_dirs.generation(inode.ino);
         }
-        let attributes_expiry = self.attr_ttl(node);
+        let attributes_expiry = self.attr_ttl(inode);
         // The removal of one side of a conflict puts the other side in the place of this directory, and its reply precedes the
         // invalidation. So the kernel must look up the name each time.
-        if node.is_directory() && self.replica.shows_conflict(node.ino) {
+        if inode.is_directory() && self.replica.shows_conflict(inode.ino) {
             return Entry { entry_expiry: Expiry::NEVER_CACHED, attributes_expiry, ..entry };
         }
         Entry { attributes_expiry, ..entry }
@@ -51,14 +51,15 @@ impl VolumeFs {
     /// Creates an object. The reply is sent after peers know of it.
     async fn make(&self, parent: NodeId, name: Name<'_>, new: NewObject<'_>) -> Result<Entry, Errno> {
         let applied = self.replica.applied();
-        let node = self.replica.make(self.changeable(parent)?, ensure_not_reserved(name.as_bytes())?, new)?;
-        self.changed_name(parent.0, name.as_bytes(), Some(node.ino)).await;
-        Ok(self.entry(&node, applied))
+        let inode =
+            self.replica.make(self.changeable(parent)?, ensure_not_reserved(name.as_bytes())?, new)?;
+        self.changed_name(parent.0, name.as_bytes(), Some(inode.ino)).await;
+        Ok(self.entry(&inode, applied))
     }
 
-    fn attributes(&self, node: NodeId) -> Result<(Attributes, Expiry), Errno> {
-        let node = self.node(node)?;
-        Ok((self.mapped_attributes(&node), self.attr_ttl(&node)))
+    fn attributes(&self, ino: NodeId) -> Result<(Attributes, Expiry), Errno> {
+        let inode = self.inode(ino)?;
+        Ok((self.mapped_attributes(&inode), self.attr_ttl(&inode)))
     }
 
     fn name_ttl(&self) -> Expiry {
@@ -69,12 +70,12 @@ impl VolumeFs {
         }
     }
 
-    fn attr_ttl(&self, node: &Inode) -> Expiry {
+    fn attr_ttl(&self, inode: &Inode) -> Expiry {
         // A reader of an older version through the page cache must request the length of that version each time.
-        if self.versions.mark_size_reply(node.ino, |session| self.replica.is_latest(node.ino, session)) {
+        if self.versions.mark_size_reply(inode.ino, |session| self.replica.is_latest(inode.ino, session)) {
             return Expiry::NEVER_CACHED;
         }
-        if node.maybe_dirty && self.mappings.is_mapped(node.ino) { MMAP_ATTR_TTL } else { ATTR_TTL }
+        if inode.maybe_dirty && self.mappings.is_mapped(inode.ino) { MMAP_ATTR_TTL } else { ATTR_TTL }
     }
 }
 
@@ -98,8 +99,7 @@ impl FileSystem for VolumeFs {
         let caches = session.caches().clone();
         // A weak reference, because the replica owns these caches.
         let replica = Arc::downgrade(&self.replica);
-        caches
-            .set_is_known(move |node| replica.upgrade().is_some_and(|replica| replica.is_looked_up(node.0)));
+        caches.set_is_known(move |ino| replica.upgrade().is_some_and(|replica| replica.is_looked_up(ino.0)));
         self.replica.set_caches(Arc::new(KernelInvalidator::new(
             caches,
             self.lacks_invalidate_all.clone(),
@@ -108,12 +108,12 @@ impl FileSystem for VolumeFs {
         Ok(())
     }
 
-    fn forget(&self, node: NodeId, lookups: u64) {
+    fn forget(&self, ino: NodeId, lookups: u64) {
         match &self.history {
-            Some(past) if is_historic(node) => past.remove_lookups(node.0, lookups),
+            Some(past) if is_historic(ino) => past.remove_lookups(ino.0, lookups),
             _ => {
-                self.replica.remove_lookups(node.0, lookups);
-                self.removed_dirs.forget(node.0, || !self.replica.is_looked_up(node.0));
+                self.replica.remove_lookups(ino.0, lookups);
+                self.removed_dirs.forget(ino.0, || !self.replica.is_looked_up(ino.0));
             }
         }
     }
@@ -139,7 +139,7 @@ impl FileSystem for VolumeFs {
             name => self.replica.lookup(parent.0, name),
         };
         match found {
-            Ok(node) => Ok(self.entry(&node, applied)),
+            Ok(inode) => Ok(self.entry(&inode, applied)),
             // The name stays absent until it is created, here or through synchronisation.
             Err(Errno::NOENT) => {
                 let then = self.lookup_absent(parent, name.as_bytes())?;
@@ -153,48 +153,48 @@ impl FileSystem for VolumeFs {
     async fn getattr(
         &self,
         request: &Request<'_>,
-        node: NodeId,
+        ino: NodeId,
         handle: Option<FileHandle>,
     ) -> Result<(Attributes, Expiry), Errno> {
         // Not fstat(2), which carries no handle: the kernel is about to read up to the length in the reply.
-        if let Some(open) = self.older(node, handle) {
+        if let Some(open) = self.older(ino, handle) {
             self.check_kernel_size(request, &open, false)?;
             let size = open.file().metadata().map_err(open_file::errno)?.len();
             return Ok((
-                Attributes { size, ..self.mapped_attributes(&self.node(node)?) },
+                Attributes { size, ..self.mapped_attributes(&self.inode(ino)?) },
                 Expiry::NEVER_CACHED,
             ));
         }
-        self.attributes(node)
+        self.attributes(ino)
     }
 
     async fn setattr(
         &self,
         _request: &Request<'_>,
-        node: NodeId,
+        ino: NodeId,
         set: &SetAttributes,
     ) -> Result<(Attributes, Expiry), Errno> {
-        self.changeable(node)?;
+        self.changeable(ino)?;
         if let Some(size) = set.size {
-            match self.older(node, set.handle).filter(|open| open.writes) {
+            match self.older(ino, set.handle).filter(|open| open.writes) {
                 // Like writes through a handle of an older version, this changes that version.
                 Some(older) => older.file().set_len(size).map_err(open_file::errno)?,
-                None => self.replica.truncate(node.0, size)?,
+                None => self.replica.truncate(ino.0, size)?,
             }
             if set.handle.is_none() {
-                self.changed_file(node.0).await;
+                self.changed_file(ino.0).await;
             }
         }
-        let change = self.stored(convert::set(&self.replica.get(node.0)?, set))?;
+        let change = self.stored(convert::set(&self.replica.get(ino.0)?, set))?;
         if change != SetAttr::default() {
-            self.replica.set(node.0, change)?;
+            self.replica.set(ino.0, change)?;
         }
-        self.attributes(node)
+        self.attributes(ino)
     }
 
-    async fn readlink(&self, _request: &Request<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
-        let node = self.node(node)?;
-        if node.kind == Kind::Symlink { Ok(node.target.to_vec()) } else { Err(Errno::INVAL) }
+    async fn readlink(&self, _request: &Request<'_>, ino: NodeId) -> Result<Vec<u8>, Errno> {
+        let inode = self.inode(ino)?;
+        if inode.kind == Kind::Symlink { Ok(inode.target.to_vec()) } else { Err(Errno::INVAL) }
     }
 
     async fn symlink(
@@ -277,13 +277,13 @@ impl FileSystem for VolumeFs {
     async fn link(
         &self,
         _request: &Request<'_>,
-        node: NodeId,
+        ino: NodeId,
         new_parent: NodeId,
         new_name: Name<'_>,
     ) -> Result<Entry, Errno> {
         let applied = self.replica.applied();
         let linked = self.replica.link(
-            self.changeable(node)?,
+            self.changeable(ino)?,
             self.changeable(new_parent)?,
             ensure_not_reserved(new_name.as_bytes())?,
         )?;
@@ -291,12 +291,12 @@ impl FileSystem for VolumeFs {
         Ok(self.entry(&linked, applied))
     }
 
-    async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
-        if is_historic(node) {
-            return self.open_historic(node, args.flags);
+    async fn open(&self, request: &Request<'_>, ino: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
+        if is_historic(ino) {
+            return self.open_historic(ino, args.flags);
         }
-        self.wait_before_open(node.0).await;
-        self.open_node(request, &self.replica.get(node.0)?, args.flags, true).await
+        self.wait_before_open(ino.0).await;
+        self.open_inode(request, &self.replica.get(ino.0)?, args.flags, true).await
     }
 
     async fn create(
@@ -308,17 +308,17 @@ impl FileSystem for VolumeFs {
     ) -> Result<Created, Errno> {
         let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
         let applied = self.replica.applied();
-        let node =
+        let inode =
             match self.replica.make(self.changeable(parent)?, ensure_not_reserved(name.as_bytes())?, new) {
                 // The kernel had cached the name as absent, and would treat the file as one that it created: without a permission
                 // check, and without truncating it. ESTALE makes it look up the name again.
                 Err(Errno::EXIST) if args.flags & OFlags::EXCL.bits() == 0 => return Err(Errno::STALE),
                 made => made?,
             };
-        self.changed_name(parent.0, name.as_bytes(), Some(node.ino)).await;
-        let opened = self.open_node(request, &node, args.flags, false).await?;
+        self.changed_name(parent.0, name.as_bytes(), Some(inode.ino)).await;
+        let opened = self.open_inode(request, &inode, args.flags, false).await?;
         // A mapping of an empty file is useless, and a change that extends the file sends new attributes.
-        let entry = Entry { attributes_expiry: ATTR_TTL, ..self.entry(&node, applied) };
+        let entry = Entry { attributes_expiry: ATTR_TTL, ..self.entry(&inode, applied) };
         Ok(Created { entry, opened })
     }
 
@@ -329,18 +329,18 @@ impl FileSystem for VolumeFs {
         args: CreateArgs,
     ) -> Result<Created, Errno> {
         let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
-        let node = self.replica.create_tmpfile(self.changeable(parent)?, new)?;
-        match self.open_node(request, &node, args.flags, false).await {
-            Ok(opened) => Ok(Created { entry: self.build_entry(&node), opened }),
+        let inode = self.replica.create_tmpfile(self.changeable(parent)?, new)?;
+        match self.open_inode(request, &inode, args.flags, false).await {
+            Ok(opened) => Ok(Created { entry: self.build_entry(&inode), opened }),
             Err(errno) => {
-                self.replica.remove_lookups(node.ino, 1);
+                self.replica.remove_lookups(inode.ino, 1);
                 Err(errno)
             }
         }
     }
 
-    async fn read(&self, request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
-        if is_historic(node) {
+    async fn read(&self, request: &Request<'_>, ino: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
+        if is_historic(ino) {
             let open = self.historic_files.get(args.handle)?;
             let end = args.offset.saturating_add(args.size.into());
             let file = self.fetch_historic(&open, args.offset..end)?;
@@ -356,16 +356,16 @@ impl FileSystem for VolumeFs {
     async fn write(
         &self,
         _request: &Request<'_>,
-        node: NodeId,
+        ino: NodeId,
         args: WriteArgs,
         data: WriteData<'_>,
     ) -> Result<usize, Errno> {
         let open = self.files.get(args.handle)?;
         self.ensure_not_deleted(&open)?;
         if args.kill_suidgid {
-            self.replica.set(node.0, SetAttr { drop_privileges: true, ..SetAttr::default() })?;
-            if self.replica.get(node.0)?.xattrs {
-                match self.replica.set_xattr(node.0, b"security.capability", None, Some(true)) {
+            self.replica.set(ino.0, SetAttr { drop_privileges: true, ..SetAttr::default() })?;
+            if self.replica.get(ino.0)?.xattrs {
+                match self.replica.set_xattr(ino.0, b"security.capability", None, Some(true)) {
                     Ok(()) | Err(Errno::NODATA) => {}
                     Err(errno) => return Err(errno),
                 }
@@ -383,33 +383,33 @@ impl FileSystem for VolumeFs {
     async fn flush(
         &self,
         _request: &Request<'_>,
-        node: NodeId,
+        ino: NodeId,
         handle: FileHandle,
         owner: LockOwner,
     ) -> Result<(), Errno> {
-        if is_historic(node) {
+        if is_historic(ino) {
             return Ok(());
         }
         // Peers know the content before the lock ends: the next lock holder opens what was closed here.
         let closed = self.closing(&*self.files.get(handle)?).await;
         if let Some(locks) = &self.locks {
-            locks.end(node.0, LockKind::Posix, owner);
+            locks.end(ino.0, LockKind::Posix, owner);
         }
         closed
     }
 
-    async fn getlk(&self, _request: &Request<'_>, node: NodeId, args: LockArgs) -> Result<LockRange, Errno> {
+    async fn getlk(&self, _request: &Request<'_>, ino: NodeId, args: LockArgs) -> Result<LockRange, Errno> {
         let locks = self.locks.as_ref().ok_or(Errno::NOSYS)?;
-        Ok(locks.get(ensure_live(node)?, &args))
+        Ok(locks.get(ensure_live(ino)?, &args))
     }
 
-    async fn setlk(&self, _request: &Request<'_>, node: NodeId, args: LockArgs) -> Result<(), Errno> {
+    async fn setlk(&self, _request: &Request<'_>, ino: NodeId, args: LockArgs) -> Result<(), Errno> {
         let locks = self.locks.as_ref().ok_or(Errno::NOSYS)?;
-        locks.set(ensure_live(node)?, &args).await
+        locks.set(ensure_live(ino)?, &args).await
     }
 
-    async fn release(&self, _request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
-        if is_historic(node) {
+    async fn release(&self, _request: &Request<'_>, ino: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
+        if is_historic(ino) {
             self.historic_files.remove(args.handle);
             return Ok(());
         }
@@ -417,9 +417,9 @@ impl FileSystem for VolumeFs {
             self.close(open).await;
         }
         if let Some(locks) = &self.locks {
-            locks.end_of(node.0, args.handle);
+            locks.end_of(ino.0, args.handle);
             if let Some(owner) = args.flock_owner {
-                locks.end(node.0, LockKind::Flock, owner);
+                locks.end(ino.0, LockKind::Flock, owner);
             }
         }
         Ok(())
@@ -428,23 +428,23 @@ impl FileSystem for VolumeFs {
     async fn fsync(
         &self,
         _request: &Request<'_>,
-        node: NodeId,
+        ino: NodeId,
         handle: FileHandle,
         _data_only: bool,
     ) -> Result<(), Errno> {
-        if is_historic(node) {
+        if is_historic(ino) {
             return Ok(());
         }
         let open = self.files.get(handle)?;
         match open.writes {
-            true => self.replica.sync_open(node.0, open.opened.session)?,
-            false => self.replica.sync_file(node.0)?,
+            true => self.replica.sync_open(ino.0, open.opened.session)?,
+            false => self.replica.sync_file(ino.0)?,
         }
         open.errseq.check(&self.replica)
     }
 
-    async fn opendir(&self, _request: &Request<'_>, node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
-        self.wait_before_listing(node.0).await;
+    async fn opendir(&self, _request: &Request<'_>, ino: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
+        self.wait_before_listing(ino.0).await;
         let (handle, _) = self.directories.add(OpenDirectory::new(&self.replica));
         Ok(Opened::cached(handle))
     }
@@ -452,23 +452,23 @@ impl FileSystem for VolumeFs {
     async fn readdir(
         &self,
         _request: &Request<'_>,
-        node: NodeId,
+        ino: NodeId,
         handle: FileHandle,
         offset: u64,
         out: &mut DirectoryBuffer,
     ) -> Result<(), Errno> {
-        self.list_names(node, &*self.directories.get(handle)?, offset, out)
+        self.list_names(ino, &*self.directories.get(handle)?, offset, out)
     }
 
     async fn readdirplus(
         &self,
         _request: &Request<'_>,
-        node: NodeId,
+        ino: NodeId,
         handle: FileHandle,
         offset: u64,
         out: &mut DirectoryPlusBuffer,
     ) -> Result<(), Errno> {
-        self.list_entries(node, &*self.directories.get(handle)?, offset, out)
+        self.list_entries(ino, &*self.directories.get(handle)?, offset, out)
     }
 
     async fn releasedir(
@@ -528,7 +528,7 @@ impl FileSystem for VolumeFs {
     async fn setxattr(
         &self,
         _request: &Request<'_>,
-        node: NodeId,
+        ino: NodeId,
         name: &CStr,
         value: &[u8],
         set: XattrSet,
@@ -542,31 +542,31 @@ impl FileSystem for VolumeFs {
             REPLACE => Some(true),
             _ => return Err(Errno::INVAL),
         };
-        self.replica.set_xattr(self.changeable(node)?, name.to_bytes(), Some(value), there)
+        self.replica.set_xattr(self.changeable(ino)?, name.to_bytes(), Some(value), there)
     }
 
     async fn getxattr(
         &self,
         _request: &Request<'_>,
-        node: NodeId,
+        ino: NodeId,
         name: &CStr,
         size: u32,
     ) -> Result<XattrReply, Errno> {
         if is_refused(name.to_bytes()) {
             return Err(Errno::OPNOTSUPP);
         }
-        if is_historic(node) {
-            let value = self.historic_xattrs(node)?.remove(name.to_bytes()).ok_or(Errno::NODATA)?;
+        if is_historic(ino) {
+            let value = self.historic_xattrs(ino)?.remove(name.to_bytes()).ok_or(Errno::NODATA)?;
             return XattrReply::fit(value, size);
         }
-        XattrReply::fit(self.replica.xattr(node.0, name.to_bytes())?, size)
+        XattrReply::fit(self.replica.xattr(ino.0, name.to_bytes())?, size)
     }
 
-    async fn listxattr(&self, request: &Request<'_>, node: NodeId, size: u32) -> Result<XattrReply, Errno> {
+    async fn listxattr(&self, request: &Request<'_>, ino: NodeId, size: u32) -> Result<XattrReply, Errno> {
         let mut list = Vec::new();
-        let names = match is_historic(node) {
-            true => self.historic_xattrs(node)?.into_keys().collect(),
-            false => self.replica.xattr_names(node.0)?,
+        let names = match is_historic(ino) {
+            true => self.historic_xattrs(ino)?.into_keys().collect(),
+            false => self.replica.xattr_names(ino.0)?,
         };
         for name in names {
             let shown = request.uid() == 0 || !name.starts_with(b"trusted.");
@@ -578,15 +578,15 @@ impl FileSystem for VolumeFs {
         XattrReply::fit(list, size)
     }
 
-    async fn removexattr(&self, _request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
+    async fn removexattr(&self, _request: &Request<'_>, ino: NodeId, name: &CStr) -> Result<(), Errno> {
         if is_refused(name.to_bytes()) {
             return Err(Errno::OPNOTSUPP);
         }
-        self.replica.set_xattr(self.changeable(node)?, name.to_bytes(), None, Some(true))
+        self.replica.set_xattr(self.changeable(ino)?, name.to_bytes(), None, Some(true))
     }
 
-    async fn fallocate(&self, _request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
-        self.changeable(node)?;
+    async fn fallocate(&self, _request: &Request<'_>, ino: NodeId, args: Fallocate) -> Result<(), Errno> {
+        self.changeable(ino)?;
         let open = self.files.get(args.handle)?;
         let keeps = args.mode & FallocateFlags::KEEP_SIZE.bits() != 0;
         let end = |now| if keeps { now } else { args.offset.saturating_add(args.length) };
@@ -598,12 +598,12 @@ impl FileSystem for VolumeFs {
     async fn lseek(
         &self,
         _request: &Request<'_>,
-        node: NodeId,
+        ino: NodeId,
         handle: FileHandle,
         offset: u64,
         whence: Whence,
     ) -> Result<u64, Errno> {
-        if is_historic(node) {
+        if is_historic(ino) {
             let open = self.historic_files.get(handle)?;
             let whole = self.fetch_historic(&open, 0..u64::MAX)?;
             return open_file::seek_in(&whole, offset, whence == Whence::Hole);

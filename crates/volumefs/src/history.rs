@@ -47,13 +47,13 @@ pub(crate) struct HistoricFile {
     present: Mutex<Vec<Range<u64>>>,
 }
 
-pub(crate) fn is_historic(node: NodeId) -> bool {
-    node.0 >= HISTORY_DIR_BIT
+pub(crate) fn is_historic(ino: NodeId) -> bool {
+    ino.0 >= HISTORY_DIR_BIT
 }
 
 /// Returns the directory whose history entry this is.
-fn whose_history(node: NodeId) -> Option<u64> {
-    (HISTORY_DIR_BIT..FIRST_HISTORIC_INO).contains(&node.0).then_some(node.0 & !HISTORY_DIR_BIT)
+fn whose_history(ino: NodeId) -> Option<u64> {
+    (HISTORY_DIR_BIT..FIRST_HISTORIC_INO).contains(&ino.0).then_some(ino.0 & !HISTORY_DIR_BIT)
 }
 
 /// Checks that a name is free for new files.
@@ -65,14 +65,14 @@ pub(crate) fn ensure_not_reserved(name: &[u8]) -> Result<&[u8], Errno> {
 }
 
 /// Returns the inode number of a node that can be changed, or EROFS for a historical one.
-pub(crate) fn ensure_live(node: NodeId) -> Result<u64, Errno> {
-    if is_historic(node) { Err(Errno::ROFS) } else { Ok(node.0) }
+pub(crate) fn ensure_live(ino: NodeId) -> Result<u64, Errno> {
+    if is_historic(ino) { Err(Errno::ROFS) } else { Ok(ino.0) }
 }
 
 impl VolumeFs {
     /// Like [`ensure_live`](Self::ensure_live), and returns EROFS also while the mount is read-only.
-    pub(crate) fn changeable(&self, node: NodeId) -> Result<u64, Errno> {
-        if (self.is_read_only)() { Err(Errno::ROFS) } else { ensure_live(node) }
+    pub(crate) fn changeable(&self, ino: NodeId) -> Result<u64, Errno> {
+        if (self.is_read_only)() { Err(Errno::ROFS) } else { ensure_live(ino) }
     }
 }
 
@@ -93,7 +93,7 @@ fn number(stored: &VersionedObject, at: Seq) -> u64 {
 }
 
 /// Builds the inode of a historical object. Its generation is the commit of the view.
-fn node(stored: &VersionedObject, at: Seq) -> Inode {
+fn historic_inode(stored: &VersionedObject, at: Seq) -> Inode {
     let object = &stored.object;
     Inode {
         ino: number(stored, at),
@@ -124,8 +124,8 @@ impl HistoryFs {
         Self { view, contents, lookups: Mutex::default() }
     }
 
-    pub(crate) fn add_lookup(&self, node: &Inode) {
-        self.lookups.lock().entry(node.ino).or_insert_with(|| (node.clone(), 0)).1 += 1;
+    pub(crate) fn add_lookup(&self, inode: &Inode) {
+        self.lookups.lock().entry(inode.ino).or_insert_with(|| (inode.clone(), 0)).1 += 1;
     }
 
     pub(crate) fn remove_lookups(&self, num: u64, uses: u64) {
@@ -139,7 +139,7 @@ impl HistoryFs {
     }
 
     fn get(&self, num: u64) -> Result<Inode, Errno> {
-        self.lookups.lock().get(&num).map(|(node, _)| node.clone()).ok_or(Errno::STALE)
+        self.lookups.lock().get(&num).map(|(inode, _)| inode.clone()).ok_or(Errno::STALE)
     }
 }
 
@@ -154,19 +154,19 @@ impl VolumeFs {
     }
 
     /// Returns an inode, current or historical.
-    pub(crate) fn node(&self, node: NodeId) -> Result<Inode, Errno> {
-        match (&self.history, is_historic(node)) {
-            (Some(past), true) => past.get(node.0),
-            _ => self.replica.get(node.0),
+    pub(crate) fn inode(&self, ino: NodeId) -> Result<Inode, Errno> {
+        match (&self.history, is_historic(ino)) {
+            (Some(past), true) => past.get(ino.0),
+            _ => self.replica.get(ino.0),
         }
     }
 
     /// Returns the entry of a historical inode, and increments its lookup count.
-    pub(crate) fn historic_entry(&self, node: &Inode) -> Entry {
+    pub(crate) fn historic_entry(&self, inode: &Inode) -> Entry {
         if let Some(past) = &self.history {
-            past.add_lookup(node);
+            past.add_lookup(inode);
         }
-        self.build_entry(node)
+        self.build_entry(inode)
     }
 
     /// Looks up a name in a historical directory.
@@ -185,13 +185,13 @@ impl VolumeFs {
             };
             return Ok(then.unwrap_or_else(|| Entry::absent(Expiry::NEVER_CACHED)));
         }
-        let directory = self.node(parent)?;
+        let directory = self.inode(parent)?;
         if matches!(name, b"." | b"..") {
             return Ok(self.historic_entry(&directory));
         }
         let at = Seq(directory.generation);
         match self.reachable_history()?.view.child(directory.id, name, at) {
-            Ok(stored) => Ok(self.historic_entry(&node(&stored, at))),
+            Ok(stored) => Ok(self.historic_entry(&historic_inode(&stored, at))),
             Err(Errno::NOENT) => Ok(Entry::absent(Expiry::NEVER_CACHED)),
             Err(errno) => Err(errno),
         }
@@ -200,8 +200,8 @@ impl VolumeFs {
     /// Returns the history entry of a directory.
     fn history(&self, num: u64) -> Result<Entry, Errno> {
         let directory = self.replica.get(num)?;
-        let node = Inode { ino: HISTORY_DIR_BIT | num, mode: 0o555, subdirs: 0, xattrs: false, ..directory };
-        Ok(self.historic_entry(&node))
+        let inode = Inode { ino: HISTORY_DIR_BIT | num, mode: 0o555, subdirs: 0, xattrs: false, ..directory };
+        Ok(self.historic_entry(&inode))
     }
 
     /// Looks up a name that does not exist, but may name a historical object.
@@ -232,7 +232,7 @@ impl VolumeFs {
             Ok((stored, at))
         });
         match found {
-            Ok((stored, at)) => Ok(Some(self.historic_entry(&node(&stored, at)))),
+            Ok((stored, at)) => Ok(Some(self.historic_entry(&historic_inode(&stored, at)))),
             Err(Errno::NOENT) => Ok(Some(Entry::absent(Expiry::NEVER_CACHED))),
             Err(errno) => Err(errno),
         }
@@ -247,13 +247,16 @@ impl VolumeFs {
         if whose_history(NodeId(directory)).is_some() {
             return Ok(Vec::new());
         }
-        let directory = self.node(NodeId(directory))?;
+        let directory = self.inode(NodeId(directory))?;
         if !directory.is_directory() {
             return Err(Errno::NOTDIR);
         }
         let at = Seq(directory.generation);
         let found = self.reachable_history()?.view.list(directory.id, at, after, limit)?;
-        Ok(found.into_iter().map(|(name, stored)| DirEntry { node: node(&stored, at), name }).collect())
+        Ok(found
+            .into_iter()
+            .map(|(name, stored)| DirEntry { inode: historic_inode(&stored, at), name })
+            .collect())
     }
 
     pub(crate) fn open_historic(&self, num: NodeId, flags: u32) -> Result<Opened, Errno> {
@@ -261,11 +264,11 @@ impl VolumeFs {
         if flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC) {
             return Err(Errno::ROFS);
         }
-        let node = self.node(num)?;
-        if node.kind != Kind::Regular {
+        let inode = self.inode(num)?;
+        if inode.kind != Kind::Regular {
             return Err(Errno::INVAL);
         }
-        let stored = self.reachable_history()?.view.object(node.id, Seq(node.generation))?;
+        let stored = self.reachable_history()?.view.object(inode.id, Seq(inode.generation))?;
         let file = rustix::fs::open(
             self.replica.directory(),
             OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
@@ -294,14 +297,14 @@ impl VolumeFs {
                 continue;
             }
             let next = here.iter().map(|there| there.start).filter(|start| *start > at).min();
-            let wanted = at..next.unwrap_or(end).min(end);
+            let requested = at..next.unwrap_or(end).min(end);
             let fetched = self.reachable_history()?.contents.fetch(
                 open.stored.object.id,
                 content,
-                wanted.clone(),
+                requested.clone(),
                 &open.file,
             )?;
-            if fetched.start > wanted.start || fetched.end <= wanted.start {
+            if fetched.start > requested.start || fetched.end <= requested.start {
                 return Err(Errno::IO);
             }
             // Merges the ranges that it touches: few remain after a sequential read.
@@ -323,10 +326,10 @@ impl VolumeFs {
         &self,
         num: NodeId,
     ) -> Result<std::collections::BTreeMap<Vec<u8>, Vec<u8>>, Errno> {
-        let node = self.node(num)?;
-        if !node.xattrs {
+        let inode = self.inode(num)?;
+        if !inode.xattrs {
             return Ok(Default::default());
         }
-        Ok(self.reachable_history()?.view.object(node.id, Seq(node.generation))?.object.xattrs)
+        Ok(self.reachable_history()?.view.object(inode.id, Seq(inode.generation))?.object.xattrs)
     }
 }

@@ -23,11 +23,11 @@ pub trait Owners: Send + Sync {
 }
 
 impl VolumeFs {
-    pub(crate) fn mapped_attributes(&self, node: &Inode) -> Attributes {
-        let mut attributes = convert::attributes(node);
+    pub(crate) fn mapped_attributes(&self, inode: &Inode) -> Attributes {
+        let mut attributes = convert::attributes(inode);
         // The holes of an incomplete file are unknown.
-        if node.is_regular() && node.state == CacheState::Complete && node.size >= MIN_SPARSE_BYTES {
-            let here = self.replica.cached_blocks(node.ino);
+        if inode.is_regular() && inode.state == CacheState::Complete && inode.size >= MIN_SPARSE_BYTES {
+            let here = self.replica.cached_blocks(inode.ino);
             attributes.blocks = here.map_or(attributes.blocks, |here| here.min(attributes.blocks));
         }
         if let Some(owners) = &self.owners {

@@ -62,7 +62,7 @@ pub struct VolumeFs {
     directories: Handles<readdir::OpenDirectory>,
     history: Option<history::HistoryFs>,
     historic_files: Handles<history::HistoricFile>,
-    /// `NAME@WHEN` is looked up beside NAME.
+    /// `NAME@WHEN` is looked up next to NAME.
     timestamped_names: bool,
     passthrough: bool,
     trusts_open_flags: bool,
@@ -136,7 +136,7 @@ impl VolumeFs {
         self
     }
 
-    /// Also shows earlier versions as `NAME@WHEN` beside NAME. New files cannot have such names then.
+    /// Also shows earlier versions as `NAME@WHEN` next to NAME. New files cannot have such names then.
     pub fn with_timestamped_names(mut self, shown: bool) -> Self {
         self.timestamped_names = shown;
         self
@@ -220,13 +220,13 @@ impl VolumeFs {
         // doubt. Without it, a read that stays within the length of the previous version is filled up with zeros.
         // Not ATOMIC_O_TRUNC: with it a running program is truncated before the open fails. Not DONT_MASK: there are no ACLs,
         // so the kernel applies the umask.
-        let wanted = Capabilities::HANDLE_KILLPRIV_V2
+        let capabilities = Capabilities::HANDLE_KILLPRIV_V2
             | Capabilities::CACHE_SYMLINKS
             | Capabilities::EXPORT_SUPPORT
             | Capabilities::AUTO_INVAL_DATA
             | Capabilities::DO_READDIRPLUS
             | Capabilities::READDIRPLUS_AUTO;
-        let config = Config::new(Profile::Passthrough).request(wanted);
+        let config = Config::new(Profile::Passthrough).request(capabilities);
         let locks = Capabilities::POSIX_LOCKS | Capabilities::FLOCK_LOCKS;
         let config = if self.locks.is_some() { config.require(locks) } else { config };
         let config = if self.trusts_open_flags { config.trust_open_flags() } else { config };

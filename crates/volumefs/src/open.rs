@@ -19,27 +19,27 @@ const SETID: u16 = 0o6000;
 
 impl VolumeFs {
     /// Opens a file. `is_known`: the kernel knew the inode before the reply to this request.
-    pub(crate) async fn open_node(
+    pub(crate) async fn open_inode(
         &self,
         request: &Request<'_>,
-        node: &Inode,
+        inode: &Inode,
         flags: u32,
         is_known: bool,
     ) -> Result<Opened, Errno> {
         let flags = OFlags::from_bits_retain(flags);
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
         if writes {
-            self.changeable(NodeId(node.ino))?;
+            self.changeable(NodeId(inode.ino))?;
         }
-        let opened = self.replica.open_file(node.ino, writes, false)?;
-        self.versions.add(node.ino, opened.session);
-        let is_only_version = self.versions.wait_for_older(node.ino, opened.session).await;
+        let opened = self.replica.open_file(inode.ino, writes, false)?;
+        self.versions.add(inode.ino, opened.session);
+        let is_only_version = self.versions.wait_for_older(inode.ino, opened.session).await;
         if is_known {
-            self.wait_for_invalidations(request, NodeId(node.ino)).await;
+            self.wait_for_invalidations(request, NodeId(inode.ino)).await;
         }
         let maps = flags & OFlags::RWMODE == OFlags::RDWR;
         if maps {
-            self.mappings.opened(node.ino);
+            self.mappings.opened(inode.ino);
         }
         let complete = opened.complete;
         if complete && is_known {
@@ -49,7 +49,7 @@ impl VolumeFs {
         let (present, buffered, size_epoch, data) = Default::default();
         let published = Mutex::default();
         let open = OpenFile {
-            num: node.ino,
+            num: inode.ino,
             writes,
             maps_writable: maps,
             opened,
@@ -68,9 +68,9 @@ impl VolumeFs {
         let (handle, open) = self.files.add(open);
         // A write through the daemon clears setid bits and capabilities by itself; with passthrough the kernel would have to
         // send requests first.
-        let drops_privileges = writes && (node.mode & SETID != 0 || node.xattrs);
+        let drops_privileges = writes && (inode.mode & SETID != 0 || inode.xattrs);
         // Writes past the daemon are not counted against limits.
-        let is_limited = writes && self.replica.limits_writes(node.owner.0);
+        let is_limited = writes && self.replica.limits_writes(inode.owner.0);
         let passes = complete && self.passthrough && !drops_privileges && !is_limited && is_only_version;
         let backing = match passes {
             true => Some(self.register_backing(request, &open).await),
@@ -82,7 +82,7 @@ impl VolumeFs {
             writes,
             is_only_version,
             is_invalidating: !matches!(backing, Some(Ok(_)))
-                && self.versions.was_recently_invalidated(node.ino),
+                && self.versions.was_recently_invalidated(inode.ino),
             maps_direct: granted.contains(Capabilities::DIRECT_IO_ALLOW_MMAP),
         };
         let served = facts.mode(handle, backing);

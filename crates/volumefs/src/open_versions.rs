@@ -80,7 +80,7 @@ impl OpenVersions {
         }
     }
 
-    /// Reports whether an invalidation was sent a moment ago, even if nobody has the file open.
+    /// Reports whether an invalidation was sent a moment ago, even if the file is not open.
     pub(crate) fn was_recently_invalidated(&self, num: u64) -> bool {
         self.invalidations.is_recent(num)
     }

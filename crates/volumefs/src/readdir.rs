@@ -43,11 +43,11 @@ struct Positions {
 const MAX_RECENT_POSITIONS: usize = 1024;
 
 impl Positions {
-    fn record(&mut self, place: u64, name: &[u8]) {
-        if place.is_multiple_of(256) {
-            self.checkpoints.insert(place, name.to_vec());
+    fn record(&mut self, position: u64, name: &[u8]) {
+        if position.is_multiple_of(256) {
+            self.checkpoints.insert(position, name.to_vec());
         }
-        self.recent.insert(place, name.to_vec());
+        self.recent.insert(position, name.to_vec());
         if self.recent.len() > MAX_RECENT_POSITIONS {
             self.recent.pop_first();
         }
@@ -66,8 +66,8 @@ impl ListingBuffer for DirectoryBuffer {
     }
 
     fn push(&mut self, _volume: &VolumeFs, listed: &DirEntry, _applied: u64, next: u64) -> bool {
-        let kind = convert::file_type(listed.node.kind);
-        DirectoryBuffer::push(self, &listed.name, listed.node.ino, kind, next)
+        let kind = convert::file_type(listed.inode.kind);
+        DirectoryBuffer::push(self, &listed.name, listed.inode.ino, kind, next)
     }
 }
 
@@ -81,9 +81,9 @@ impl ListingBuffer for DirectoryPlusBuffer {
         if !self.has_room_for(&listed.name) {
             return false;
         }
-        let entry = match is_historic(NodeId(listed.node.ino)) {
-            true => volume.historic_entry(&listed.node),
-            false => volume.entry(&listed.node, applied),
+        let entry = match is_historic(NodeId(listed.inode.ino)) {
+            true => volume.historic_entry(&listed.inode),
+            false => volume.entry(&listed.inode, applied),
         };
         DirectoryPlusBuffer::push(self, &listed.name, &entry, next)
     }
@@ -92,22 +92,22 @@ impl ListingBuffer for DirectoryPlusBuffer {
 impl VolumeFs {
     pub(crate) fn list_names(
         &self,
-        node: NodeId,
+        ino: NodeId,
         open: &OpenDirectory,
         offset: u64,
         out: &mut DirectoryBuffer,
     ) -> Result<(), Errno> {
-        self.list(node.0, open, offset, out)
+        self.list(ino.0, open, offset, out)
     }
 
     pub(crate) fn list_entries(
         &self,
-        node: NodeId,
+        ino: NodeId,
         open: &OpenDirectory,
         offset: u64,
         out: &mut DirectoryPlusBuffer,
     ) -> Result<(), Errno> {
-        self.list(node.0, open, offset, out)
+        self.list(ino.0, open, offset, out)
     }
 
     fn list(
@@ -130,16 +130,16 @@ impl VolumeFs {
         if offset == 0 {
             *positions = Positions::default();
         }
-        let (mut place, mut after) = self.find_position(num, &positions, offset.max(DOT_ENTRIES))?;
+        let (mut position, mut after) = self.find_position(num, &positions, offset.max(DOT_ENTRIES))?;
         loop {
             let applied = self.replica.applied();
             let page = self.page(num, &after, PAGE_NAMES)?;
             for listed in &page {
-                if !out.push(self, listed, applied, place + 1) {
+                if !out.push(self, listed, applied, position + 1) {
                     return Ok(());
                 }
-                place += 1;
-                positions.record(place, &listed.name);
+                position += 1;
+                positions.record(position, &listed.name);
             }
             match page.last() {
                 Some(last) if page.len() == PAGE_NAMES => after.clone_from(&last.name),
@@ -149,19 +149,19 @@ impl VolumeFs {
     }
 
     /// Returns the name before an offset: the nearest known one, advanced from there.
-    fn find_position(&self, num: u64, positions: &Positions, wanted: u64) -> Result<(u64, Vec<u8>), Errno> {
+    fn find_position(&self, num: u64, positions: &Positions, target: u64) -> Result<(u64, Vec<u8>), Errno> {
         let nearest = |names: &BTreeMap<u64, Vec<u8>>| {
-            names.range(..=wanted).next_back().map(|(place, name)| (*place, name.clone()))
+            names.range(..=target).next_back().map(|(position, name)| (*position, name.clone()))
         };
         let known = nearest(&positions.checkpoints).max(nearest(&positions.recent));
-        let (mut place, mut after) = known.unwrap_or((DOT_ENTRIES, Vec::new()));
-        while place < wanted {
-            let skipped = usize::try_from(wanted - place).unwrap_or(PAGE_NAMES).min(PAGE_NAMES);
+        let (mut position, mut after) = known.unwrap_or((DOT_ENTRIES, Vec::new()));
+        while position < target {
+            let skipped = usize::try_from(target - position).unwrap_or(PAGE_NAMES).min(PAGE_NAMES);
             let page = self.page(num, &after, skipped)?;
             let Some(last) = page.last() else { break };
             after.clone_from(&last.name);
-            place += page.len() as u64;
+            position += page.len() as u64;
         }
-        Ok((place.max(wanted), after))
+        Ok((position.max(target), after))
     }
 }

@@ -1,7 +1,7 @@
 //! Files whose invalidation was sent to the kernel a moment ago.
 //!
 //! The kernel ignores a length in a reply that crosses an invalidation. Opens check for that, so the times are kept for files
-//! that nobody has open, too: in a table of constant size.
+//! that are not open, too: in a table of constant size.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -26,9 +26,9 @@ impl VolumeFs {
     }
 
     /// Returns the open behind a handle if it shows an older version of the node.
-    pub(crate) fn older(&self, node: NodeId, handle: Option<FileHandle>) -> Option<Arc<OpenFile>> {
+    pub(crate) fn older(&self, ino: NodeId, handle: Option<FileHandle>) -> Option<Arc<OpenFile>> {
         let open = self.files.get(handle?).ok()?;
-        (open.num == node.0 && self.is_stale(&open)).then_some(open)
+        (open.num == ino.0 && self.is_stale(&open)).then_some(open)
     }
 
     /// Returns ESTALE where the kernel may use the length of another version than the one that is open: it would truncate the
@@ -60,10 +60,10 @@ impl VolumeFs {
 
     /// Waits until the kernel has processed the invalidations for the version that is opened. Otherwise it would show the
     /// length and the pages of an older one, and writes based on that would replace this one.
-    pub(crate) async fn wait_for_invalidations(&self, request: &Request<'_>, node: NodeId) {
-        if let Some(settled) = request.session().caches().settled(node) {
+    pub(crate) async fn wait_for_invalidations(&self, request: &Request<'_>, ino: NodeId) {
+        if let Some(settled) = request.session().caches().settled(ino) {
             let late = move || {
-                tracing::debug!("the kernel did not process the invalidation of node {} in time", node.0)
+                tracing::debug!("the kernel did not process the invalidation of node {} in time", ino.0)
             };
             Wait::new(async move { settled.await.unwrap_or_default() }, INVALIDATION_TIMEOUT, late).await;
         }
@@ -72,7 +72,8 @@ impl VolumeFs {
     /// Returns ESTALE for a file that was deleted while open for writing and restored by a remote change: the kernel knows the
     /// length of the restored file, and would show the deleted content up to that.
     pub(crate) fn ensure_not_deleted(&self, open: &OpenFile) -> Result<(), Errno> {
-        if open.writes && self.is_stale(open) && self.replica.get(open.num).is_ok_and(|node| node.links > 0) {
+        if open.writes && self.is_stale(open) && self.replica.get(open.num).is_ok_and(|inode| inode.links > 0)
+        {
             return Err(Errno::STALE);
         }
         Ok(())

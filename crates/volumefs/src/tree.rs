@@ -75,17 +75,17 @@ impl TreeFs {
     /// Returns the mount points: the paths of the leaf directories.
     pub fn mount_points(&self) -> Vec<PathBuf> {
         let directories = self.directories.lock();
-        let mut places = Vec::new();
+        let mut paths = Vec::new();
         let mut next = vec![(NodeId::ROOT.0, PathBuf::from("/"))];
         while let Some((number, path)) = next.pop() {
             let Some(directory) = directories.by_number.get(&number) else { continue };
             let below = |(name, child): (&Vec<u8>, &u64)| (*child, path.join(OsStr::from_bytes(name)));
             next.extend(directory.names.iter().map(below));
             if directory.names.is_empty() && number != NodeId::ROOT.0 {
-                places.push(path);
+                paths.push(path);
             }
         }
-        places
+        paths
     }
 
     /// Counts the directories.
@@ -100,12 +100,12 @@ impl TreeFs {
 
     /// Creates these directories, each given as the names from the root down, with their parents, and removes all others. A
     /// directory that stays keeps its inode number. Nothing may be mounted on one that is removed.
-    pub fn set_directories<'a>(&self, places: impl IntoIterator<Item = &'a [String]>) {
+    pub fn set_directories<'a>(&self, paths: impl IntoIterator<Item = &'a [String]>) {
         let mut directories = self.directories.lock();
         let mut kept = vec![NodeId::ROOT.0];
-        for place in places {
+        for path in paths {
             let mut at = NodeId::ROOT.0;
-            for name in place {
+            for name in path {
                 at = directories.enter(at, name.as_bytes());
                 kept.push(at);
             }
@@ -118,10 +118,10 @@ impl TreeFs {
         }
     }
 
-    fn attributes(&self, node: NodeId) -> Result<Attributes, Errno> {
+    fn attributes(&self, ino: NodeId) -> Result<Attributes, Errno> {
         let directories = self.directories.lock();
-        let directory = directories.by_number.get(&node.0).ok_or(Errno::STALE)?;
-        Ok(self.of(node.0, directory))
+        let directory = directories.by_number.get(&ino.0).ok_or(Errno::STALE)?;
+        Ok(self.of(ino.0, directory))
     }
 
     fn of(&self, ino: u64, directory: &Directory) -> Attributes {
@@ -204,28 +204,28 @@ impl FileSystem for TreeFs {
     async fn getattr(
         &self,
         _request: &Request<'_>,
-        node: NodeId,
+        ino: NodeId,
         _handle: Option<FileHandle>,
     ) -> Result<(Attributes, Expiry), Errno> {
-        Ok((self.attributes(node)?, Expiry::NEVER_CACHED))
+        Ok((self.attributes(ino)?, Expiry::NEVER_CACHED))
     }
 
     async fn readdir(
         &self,
         _request: &Request<'_>,
-        node: NodeId,
+        ino: NodeId,
         _handle: FileHandle,
         offset: u64,
         out: &mut DirectoryBuffer,
     ) -> Result<(), Errno> {
         let directories = self.directories.lock();
-        let directory = directories.by_number.get(&node.0).ok_or(Errno::STALE)?;
+        let directory = directories.by_number.get(&ino.0).ok_or(Errno::STALE)?;
         // The offset after an entry derives from its number, which grows; the two dots come first.
-        let dots = [(&b"."[..], node.0, 1), (&b".."[..], directory.parent, 2)];
+        let dots = [(&b"."[..], ino.0, 1), (&b".."[..], directory.parent, 2)];
         let room = dots
             .iter()
-            .filter(|(_, _, place)| offset < *place)
-            .all(|(name, number, place)| out.push(name, *number, FileType::Directory, *place));
+            .filter(|(_, _, next)| offset < *next)
+            .all(|(name, number, next)| out.push(name, *number, FileType::Directory, *next));
         if !room {
             return Ok(());
         }
@@ -252,23 +252,23 @@ const COOKIE_OFFSET: u64 = 2;
 mod tests {
     use super::*;
 
-    fn places(places: &[&str]) -> Vec<Vec<String>> {
-        places.iter().map(|place| place.split('/').map(str::to_owned).collect()).collect()
+    fn paths(paths: &[&str]) -> Vec<Vec<String>> {
+        paths.iter().map(|path| path.split('/').map(str::to_owned).collect()).collect()
     }
 
     fn show(tree: &TreeFs, at: &[&str]) {
-        tree.set_directories(places(at).iter().map(Vec::as_slice));
+        tree.set_directories(paths(at).iter().map(Vec::as_slice));
     }
 
-    fn number(tree: &TreeFs, place: &str) -> Option<u64> {
+    fn number(tree: &TreeFs, path: &str) -> Option<u64> {
         let directories = tree.directories.lock();
-        place.split('/').try_fold(NodeId::ROOT.0, |at, name| {
+        path.split('/').try_fold(NodeId::ROOT.0, |at, name| {
             directories.by_number.get(&at)?.names.get(name.as_bytes()).copied()
         })
     }
 
     #[test]
-    fn what_stays_keeps_its_number_and_none_is_given_twice() {
+    fn directory_numbers_are_stable_and_unique() {
         let tree = TreeFs::default();
         show(&tree, &["work/team", "notes"]);
         let (work, team, notes) =
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_is_told_from_the_bottom_up() {
+    fn removed_directories_are_reported_bottom_up() {
         let mut directories = Directories { by_number: HashMap::from([(1, Directory::new(1))]), next: 2 };
         let a = directories.enter(1, b"a");
         let b = directories.enter(a, b"b");

@@ -104,7 +104,7 @@ fn below_a_graft_there_is_no_fuse() {
     let more = asked(&s) - before;
     assert!(more < 20, "{more} requests for 1000 opens below a graft");
     assert_eq!(fs::read(s.lower("data/cache/deep/new")).unwrap(), b"499");
-    // The fastest of each, since other work runs beside.
+    // The fastest of each, since other work runs concurrently.
     let source = File::open(s.lower("data/cache/deep")).unwrap();
     let (mut native, mut grafted) = (f64::MAX, f64::MAX);
     let same = within(Duration::from_secs(20), || {
@@ -152,7 +152,7 @@ fn ids_are_shown_below_a_graft_as_above() {
 }
 
 #[test]
-fn nothing_that_happens_above_detaches_a_graft() {
+fn changes_above_do_not_detach_a_graft() {
     let Some((_rules, s)) = fixture(&["--cache", "coherent"]) else { return };
     let file = s.path("data/cache/deep/file");
     let mount = mount_of(&file);

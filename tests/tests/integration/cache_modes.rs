@@ -158,7 +158,7 @@ fn none_shows_changes_at_once() {
     }
 }
 
-/// A name that later refers to another lower file must not show the old file's data, whatever is cached.
+/// A name that later refers to another lower file must not show the old file's data, even if it is cached.
 #[test]
 fn a_replaced_file_is_another_file() {
     needs_mount!();

@@ -107,7 +107,7 @@ fn a_directory_that_turns_is_noticed() {
 }
 
 #[test]
-fn what_others_do_in_other_letters_is_seen() {
+fn changes_in_other_case_are_seen() {
     needs_mount!();
     with_folding("coherent", |s| {
         assert!(!is_there(s, "sub/d/name"));

@@ -115,16 +115,16 @@ fn mapping_by_two_processes(s: &Fixture) {
     let mut peer = Peer::start(|link| {
         let f = File::options().read(true).write(true).open(&path).unwrap();
         let mut map = Shared::new(&f, 8192).unwrap();
-        link.say(1);
-        link.hear().expect("the parent wrote");
+        link.send(1);
+        link.receive().expect("the parent wrote");
         assert_eq!(map.peek(4100), 42);
         map[4101] = 43;
-        link.say(2);
+        link.send(2);
     });
-    peer.link().hear().expect("mapped");
+    peer.link().receive().expect("mapped");
     map[4100] = 42;
-    peer.link().say(1);
-    peer.link().hear().expect("seen");
+    peer.link().send(1);
+    peer.link().receive().expect("seen");
     assert_eq!(map.peek(4101), 43);
     peer.done();
 }

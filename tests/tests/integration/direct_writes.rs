@@ -1,4 +1,4 @@
-//! Asynchronous direct writes beside buffered readers: once a write is complete, every reader sees it.
+//! Asynchronous direct writes concurrent with buffered readers: once a write is complete, every reader sees it.
 
 use std::fs::{self, File};
 use std::io;

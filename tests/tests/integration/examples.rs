@@ -108,7 +108,7 @@ fn an_app_has_its_folder_to_itself() {
         fs::rename(own.join("cache/deep/file"), own.join("file")).unwrap();
         assert_eq!(fs::read(own.join("file")).unwrap(), b"mine");
         fs::remove_dir_all(own.join("cache")).unwrap();
-        // The path to it stays; what is beside it is accessible to all.
+        // The path to it stays; the directories next to it are accessible to all.
         assert_eq!(fails(fs::rename(&data, s.path("Android/moved"))), Some(Errno::ROFS));
         assert_eq!(fails(fs::remove_dir(s.path("Android/obb"))), Some(Errno::ROFS));
         fs::write(s.path("Android/media/x"), b"x").unwrap();

@@ -88,7 +88,7 @@ fn a_partition_is_mounted() {
     assert_eq!(seen.unwrap(), b"first\n");
 }
 
-/// Two file systems in one image are written at once; none is mounted twice, or beside a mount of the whole image.
+/// Two file systems in one image are written at once; none is mounted twice, or in addition to a mount of the whole image.
 #[test]
 fn partitions_are_mounted_side_by_side() {
     needs_mount!();
@@ -119,7 +119,7 @@ fn partitions_are_mounted_side_by_side() {
     fs::write(at("first").join("new"), "one").unwrap();
     fs::write(at("second").join("new"), "two").unwrap();
     unmount("first");
-    // Several mounts may read it, but not beside a writer.
+    // Several mounts may read it, but not together with a writer.
     mount(&["--partition", "root", "--read-only"], "first").ok();
     mount(&["--partition", "root", "--read-only"], "other").ok();
     let read = fs::read_to_string(at("other").join("new"));

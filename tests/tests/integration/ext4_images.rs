@@ -190,7 +190,7 @@ fn not_a_byte_of_the_image_changes() {
 }
 
 #[test]
-fn what_is_no_image_is_told_so() {
+fn file_without_image_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x");
     let ask = |content: &[u8]| {

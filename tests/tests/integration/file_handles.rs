@@ -142,7 +142,7 @@ fn handles_outlive_a_remount() {
         let dir = Handle::of(&s.path("a/b/c")).unwrap();
         fs::write(s.aside().join("outside"), "").unwrap();
         s.remount();
-        // The name under which it was looked up is gone.
+        // The name under which it was looked up was removed.
         (0..1024).step_by(2).for_each(|n| fs::remove_file(s.lower(format!("a/b/{n}"))).unwrap());
         turn.forget_names();
         let root = File::open(s.mnt()).unwrap();
@@ -283,7 +283,7 @@ fn forged_handles_lead_nowhere() {
                         try_out(node, 0);
                     }
                 }
-                // A file beside the source, with its real generation.
+                // A file next to the source, with its real generation.
                 let beside = tempfile::NamedTempFile::new_in(s.src().parent().unwrap()).unwrap();
                 let aside = beside.path();
                 let ino = fs::metadata(aside).unwrap().ino();

@@ -43,7 +43,7 @@ fn lookups_work_while_all_files_are_open() {
     });
 }
 
-/// Many callers wait for a lease break; nobody else has to wait.
+/// Many callers wait for a lease break; no other caller has to wait.
 #[test]
 fn a_lease_stops_only_those_who_open_the_file() {
     needs_mount!();
@@ -84,7 +84,7 @@ fn a_lease_stops_only_those_who_open_the_file() {
     });
 }
 
-/// Each request takes a short time, whatever it asks for, so its caller can be killed.
+/// Each request takes a short time, independent of the operation, so its caller can be killed.
 #[test]
 fn a_huge_copy_comes_in_parts() {
     needs_mount!();

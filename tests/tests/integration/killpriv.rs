@@ -237,13 +237,13 @@ fn mode_is_seen_at_once_by_others(s: &Fixture) {
     let mut peer = Peer::start(|link| {
         let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
         assert_eq!(mode(), 0o6777);
-        link.say(1);
-        link.hear();
+        link.send(1);
+        link.receive();
         assert_eq!(mode(), 0o777);
     });
-    peer.link().hear().expect("looked");
+    peer.link().receive().expect("looked");
     stranger().run(|| File::options().write(true).open(&path).unwrap().write_all(b"x").unwrap());
-    peer.link().say(1);
+    peer.link().send(1);
     peer.done();
 }
 

@@ -15,7 +15,7 @@ use shunt_tests::{Plan, binary, fixture, mounts};
 
 const SOON: Duration = Duration::from_secs(2);
 
-/// The signal ends the daemon and removes the mount, whatever was in progress.
+/// The signal ends the daemon and removes the mount, also while requests are in progress.
 fn ended_by(signal: Signal) {
     needs_mount!();
     let takeover = if signal == Signal::KILL { "off" } else { "auto" };
@@ -46,7 +46,7 @@ fn sigkill() {
     ended_by(Signal::KILL);
 }
 
-/// With open files, a working directory and a pending request in the mount, SIGKILL leaves nothing behind, and nobody hangs.
+/// With open files, a working directory and a pending request in the mount, SIGKILL leaves nothing behind, and no caller hangs.
 #[test]
 fn sigkill_while_in_use() {
     needs_mount!();
@@ -57,14 +57,14 @@ fn sigkill_while_in_use() {
         let mut reader = Peer::start(|link| {
             let f = File::options().read(true).write(true).open(&path).unwrap();
             let mut block = vec![0; 65536];
-            link.say(1);
+            link.send(1);
             for n in 0.. {
                 if f.read_at(&mut block, n % 16 * 65536).is_err() || f.write_at(&block, 0).is_err() {
                     return;
                 }
             }
         });
-        reader.link().hear().expect("reading");
+        reader.link().receive().expect("reading");
         std::thread::sleep(Duration::from_millis(50));
         assert!(mounts::signal(s.pid(), Signal::KILL));
         assert!(s.gone(SOON), "mounts {}", mounts::count(s.mnt()));
@@ -269,19 +269,19 @@ fn waiting_readers_can_be_killed() {
         rustix::fs::mknodat(rustix::fs::CWD, s.path("p"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
         let path = s.path("p");
         let mut peer = Peer::start(|link| {
-            link.say(1);
+            link.send(1);
             drop(File::open(&path));
         });
-        peer.link().hear().expect("started");
+        peer.link().receive().expect("started");
         std::thread::sleep(Duration::from_millis(100));
         assert!(peer.kill());
-        // A stopped daemon replies to nobody; its caller can be killed nevertheless.
+        // A stopped daemon sends no replies; its caller can be killed nevertheless.
         mounts::stop(s.pid());
         let mut peer = Peer::start(|link| {
-            link.say(1);
+            link.send(1);
             drop(fs::metadata(path.with_file_name("never seen")));
         });
-        peer.link().hear().expect("started");
+        peer.link().receive().expect("started");
         std::thread::sleep(Duration::from_millis(100));
         let killed = peer.kill();
         mounts::signal(s.pid(), Signal::CONT);

@@ -34,13 +34,13 @@ fn record_locks_exclude(s: &Fixture) {
     let mut peer = Peer::start(|link| {
         let f = rw(&path);
         set_lock(&f, Lock::Exclusive, 10, 20, false).unwrap();
-        link.say(1);
-        link.hear();
+        link.send(1);
+        link.receive();
         set_lock(&f, Lock::None, 15, 5, false).unwrap();
-        link.say(2);
-        link.hear();
+        link.send(2);
+        link.receive();
     });
-    peer.link().hear().expect("locked");
+    peer.link().receive().expect("locked");
     let f = rw(&path);
     assert!(busy(set_lock(&f, Lock::Exclusive, 0, 0, false)));
     assert!(busy(set_lock(&f, Lock::Shared, 29, 1, false)));
@@ -49,12 +49,12 @@ fn record_locks_exclude(s: &Fixture) {
     let (pid, start, len) = lock_holder(&f, 0, 0).unwrap().expect("held by the other");
     assert_eq!((start, len), (10, 20));
     assert!(pid > 0 && u32::try_from(pid) != Ok(std::process::id()));
-    peer.link().say(1);
-    peer.link().hear().expect("a part unlocked");
+    peer.link().send(1);
+    peer.link().receive().expect("a part unlocked");
     set_lock(&f, Lock::Exclusive, 15, 5, false).unwrap();
     assert!(busy(set_lock(&f, Lock::Exclusive, 14, 1, false)));
     assert!(busy(set_lock(&f, Lock::Exclusive, 20, 1, false)));
-    peer.link().say(2);
+    peer.link().send(2);
     peer.done();
 }
 
@@ -63,14 +63,14 @@ fn shared_record_locks(s: &Fixture) {
     let mut peer = Peer::start(|link| {
         let f = rw(&path);
         set_lock(&f, Lock::Shared, 0, 0, false).unwrap();
-        link.say(1);
-        link.hear();
+        link.send(1);
+        link.receive();
     });
-    peer.link().hear().expect("locked");
+    peer.link().receive().expect("locked");
     let f = rw(&path);
     set_lock(&f, Lock::Shared, 0, 0, false).unwrap();
     assert!(busy(set_lock(&f, Lock::Exclusive, 0, 0, false)));
-    peer.link().say(1);
+    peer.link().send(1);
     peer.done();
     set_lock(&f, Lock::Exclusive, 0, 0, false).unwrap();
 }
@@ -81,20 +81,20 @@ fn record_locks_end_with_any_close(s: &Fixture) {
     let mut peer = Peer::start(|link| {
         let f = rw(&path);
         set_lock(&f, Lock::Exclusive, 0, 0, false).unwrap();
-        link.say(1);
-        link.hear();
+        link.send(1);
+        link.receive();
         drop(rw(&path));
-        link.say(2);
-        link.hear();
+        link.send(2);
+        link.receive();
         drop(f);
     });
-    peer.link().hear().expect("locked");
+    peer.link().receive().expect("locked");
     let f = rw(&path);
     assert!(busy(set_lock(&f, Lock::Exclusive, 0, 0, false)));
-    peer.link().say(1);
-    peer.link().hear().expect("closed the other one");
+    peer.link().send(1);
+    peer.link().receive().expect("closed the other one");
     set_lock(&f, Lock::Exclusive, 0, 0, false).unwrap();
-    peer.link().say(2);
+    peer.link().send(2);
     peer.done();
 }
 
@@ -103,10 +103,10 @@ fn record_locks_end_with_the_process(s: &Fixture) {
     let mut peer = Peer::start(|link| {
         let f = rw(&path);
         set_lock(&f, Lock::Exclusive, 0, 0, false).unwrap();
-        link.say(1);
-        link.hear();
+        link.send(1);
+        link.receive();
     });
-    peer.link().hear().expect("locked");
+    peer.link().receive().expect("locked");
     let f = rw(&path);
     assert!(busy(set_lock(&f, Lock::Exclusive, 0, 0, false)));
     assert!(peer.kill());
@@ -119,18 +119,18 @@ fn record_lock_waits(s: &Fixture) {
     set_lock(&f, Lock::Exclusive, 0, 0, false).unwrap();
     let mut peer = Peer::start(|link| {
         let f = rw(&path);
-        link.say(1);
+        link.send(1);
         set_lock(&f, Lock::Exclusive, 0, 0, true).unwrap();
-        link.say(2);
-        link.hear();
+        link.send(2);
+        link.receive();
     });
-    peer.link().hear().expect("about to wait");
-    assert_eq!(peer.link().hear_within(Duration::from_millis(300)), None, "it must wait");
+    peer.link().receive().expect("about to wait");
+    assert_eq!(peer.link().receive_within(Duration::from_millis(300)), None, "it must wait");
     // A waiting lock blocks nothing else.
     assert_eq!(fs::read(s.path("f")).unwrap().len(), 200);
     set_lock(&f, Lock::None, 0, 0, false).unwrap();
-    assert_eq!(peer.link().hear(), Some(2), "woken by the unlock");
-    peer.link().say(1);
+    assert_eq!(peer.link().receive(), Some(2), "woken by the unlock");
+    peer.link().send(1);
     peer.done();
 }
 
@@ -139,20 +139,20 @@ fn flock_excludes(s: &Fixture) {
     let mut peer = Peer::start(|link| {
         let f = rw(&path);
         flock(&f, FlockOperation::LockExclusive).unwrap();
-        link.say(1);
-        link.hear();
+        link.send(1);
+        link.receive();
         flock(&f, FlockOperation::LockShared).unwrap();
-        link.say(2);
-        link.hear();
+        link.send(2);
+        link.receive();
     });
-    peer.link().hear().expect("locked");
+    peer.link().receive().expect("locked");
     let f = rw(&path);
     assert_eq!(flock(&f, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK));
-    peer.link().say(1);
-    peer.link().hear().expect("downgraded");
+    peer.link().send(1);
+    peer.link().receive().expect("downgraded");
     flock(&f, FlockOperation::NonBlockingLockShared).unwrap();
     assert_eq!(flock(&f, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK));
-    peer.link().say(2);
+    peer.link().send(2);
     peer.done();
     flock(&f, FlockOperation::NonBlockingLockExclusive).unwrap();
     // Two opens in one process exclude each other, too; and record locks are independent of that.
@@ -181,14 +181,14 @@ fn flock_waits(s: &Fixture) {
     flock(&f, FlockOperation::LockExclusive).unwrap();
     let mut peer = Peer::start(|link| {
         let f = rw(&path);
-        link.say(1);
+        link.send(1);
         flock(&f, FlockOperation::LockExclusive).unwrap();
-        link.say(2);
+        link.send(2);
     });
-    peer.link().hear().expect("about to wait");
-    assert_eq!(peer.link().hear_within(Duration::from_millis(300)), None, "it must wait");
+    peer.link().receive().expect("about to wait");
+    assert_eq!(peer.link().receive_within(Duration::from_millis(300)), None, "it must wait");
     flock(&f, FlockOperation::Unlock).unwrap();
-    assert_eq!(peer.link().hear(), Some(2));
+    assert_eq!(peer.link().receive(), Some(2));
     peer.done();
 }
 
@@ -201,14 +201,14 @@ fn a_killed_waiter_returns(s: &Fixture) {
         .map(|_| {
             Peer::start(|link| {
                 let f = rw(&path);
-                link.say(1);
+                link.send(1);
                 let _ = set_lock(&f, Lock::Exclusive, 0, 0, true);
             })
         })
         .collect();
-    waiters.iter_mut().for_each(|w| assert!(w.link().hear().is_some()));
+    waiters.iter_mut().for_each(|w| assert!(w.link().receive().is_some()));
     std::thread::sleep(Duration::from_millis(100));
-    // They block nobody: a new file is created at once.
+    // They block no other caller: a new file is created at once.
     fs::write(s.path("meanwhile"), b"x").unwrap();
     let start = std::time::Instant::now();
     for waiter in waiters {
@@ -227,11 +227,11 @@ fn a_deadlock_is_an_error(s: &Fixture) {
     let mut peer = Peer::start(|link| {
         let f = rw(&path);
         set_lock(&f, Lock::Exclusive, 1, 1, false).unwrap();
-        link.say(1);
+        link.send(1);
         // The parent's lock closes the cycle; once it is released, this one is granted.
         set_lock(&f, Lock::Exclusive, 0, 1, true).unwrap();
     });
-    peer.link().hear().expect("locked");
+    peer.link().receive().expect("locked");
     std::thread::sleep(Duration::from_millis(200));
     let closed = set_lock(&f, Lock::Exclusive, 1, 1, true);
     assert_eq!(closed.unwrap_err().raw_os_error(), Some(libc::EDEADLK));

@@ -200,7 +200,7 @@ fn asked(s: &Fixture) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn what_is_known_costs_no_request() {
+fn known_inodes_cost_no_request() {
     let Some((_rules, s)) = fixture(&["--passthrough", "off"]) else { return };
     let (mine, theirs) = (s.path("private/2000/note"), s.path("private/2001/note"));
     let work = |rounds: usize| {

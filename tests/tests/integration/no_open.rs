@@ -14,7 +14,7 @@ fn no_open(plan: Plan, body: impl Fn(&Fixture)) {
 }
 
 #[test]
-fn nothing_is_asked_of_what_was_read() {
+fn cached_content_costs_no_request() {
     no_open(Plan::no_open(), |s| {
         for n in 0..50 {
             fs::write(s.lower(format!("f{n}")), vec![n; 10_000]).unwrap();

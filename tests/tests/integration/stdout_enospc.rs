@@ -48,7 +48,7 @@ fn a_mount_in_the_foreground_serves_with_all_messages() {
 }
 
 #[test]
-fn what_was_to_be_shown_and_was_not_is_a_failure() {
+fn failed_write_to_stdout_is_a_failure() {
     for args in [&["list"][..], &["--version"], &["--help"], &["volume", "list"]] {
         let status = binary::command(args).stdout(full()).stderr(full()).status().unwrap();
         // A panic is 101, a signal has no code.

@@ -233,7 +233,7 @@ fn six_processes_in_one_directory() {
 fn killed(plan: Plan, seed: u64) {
     fixture::perform(plan.args(&["--takeover", "off"]), |s| {
         let mut peers: Vec<_> = (0..4u64).map(|n| worker(s, n, seed)).collect();
-        peers.iter_mut().for_each(|p| assert!(p.link().hear().is_some()));
+        peers.iter_mut().for_each(|p| assert!(p.link().receive().is_some()));
         std::thread::sleep(Duration::from_millis(300 + seed * 70));
         let start = Instant::now();
         assert!(mounts::signal(s.pid(), Signal::KILL));
@@ -251,7 +251,7 @@ fn worker(s: &Fixture, n: u64, seed: u64) -> Peer {
     Peer::start(move |link| {
         fs::create_dir(&base).unwrap();
         let (mut model, mut rng) = (Model::default(), Rng::new(seed * 1000 + n));
-        link.say(1);
+        link.send(1);
         let deadline = Instant::now() + pace::seconds(20);
         let error = loop {
             match model.step(&base, &mut rng) {
@@ -259,7 +259,7 @@ fn worker(s: &Fixture, n: u64, seed: u64) -> Peer {
                 Err(e) => break e,
             }
         };
-        // ENOENT: the mount is gone already, and the mount point is an empty directory.
+        // ENOENT: the mount was removed already, and the mount point is an empty directory.
         let expected = [libc::ENOTCONN, libc::ECONNABORTED, libc::EIO, libc::ENOENT, libc::ENODEV];
         // ECANCELED: the request was being sent to a ring whose thread had died.
         let over_rings = rings::over_rings() && error.raw_os_error() == Some(libc::ECANCELED);

@@ -67,7 +67,7 @@ fn a_cache_with_a_limit_keeps_to_it() {
     let mut bytes = vec![0; SIZE];
     open.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(bytes, content(0));
-    // Contents that are not pushed yet stay, whatever the limit.
+    // Contents that are not pushed yet stay, also above the limit.
     (20..30).for_each(|n| fs::write(bee.at().join(n.to_string()), content(n)).unwrap());
     soon(|| bee.status()["unevictable_bytes"].as_u64().unwrap() > 1 << 20);
     assert!(bee.status()["unsent_bytes"].as_u64().unwrap() >= 10 * SIZE as u64);
@@ -79,7 +79,7 @@ fn a_cache_with_a_limit_keeps_to_it() {
 }
 
 #[test]
-fn what_is_pinned_comes_and_stays() {
+fn pinned_file_is_downloaded_and_not_evicted() {
     needs_mount!();
     let volume = Volume::new();
     let ant = volume.mount_as("ant");
@@ -131,7 +131,7 @@ fn all_or_nothing_is_kept_by_cache_mode() {
 }
 
 #[test]
-fn what_is_not_here_off_the_network_is_told() {
+fn offline_miss_is_reported() {
     needs_mount!();
     let volume = Volume::new();
     let ant = volume.mount_as("ant");
@@ -156,7 +156,7 @@ fn what_is_not_here_off_the_network_is_told() {
 }
 
 #[test]
-fn what_was_read_is_there_off_the_network_as_it_was_changed() {
+fn read_file_is_available_offline_in_newest_version() {
     needs_mount!();
     let volume = Volume::new();
     let (ant, bee) = (volume.mount_as("ant"), volume.mount_as("bee"));

@@ -184,7 +184,7 @@ fn both_versions_can_be_kept() {
 }
 
 #[test]
-fn nothing_can_be_made_moved_or_set_in_a_conflict() {
+fn conflict_directory_is_immutable() {
     needs_mount!();
     let two = ConflictingNodes::of_a_file();
     let (place, entry) = (two.late("file"), two.late("file/bee"));

@@ -151,7 +151,7 @@ fn no_name_is_in_the_stores_and_all_is_on_the_machines() {
 }
 
 #[test]
-fn what_is_tampered_with_is_told_in_one_line_and_not_taken() {
+fn tampered_data_is_reported_in_one_line_and_rejected() {
     needs_mount!();
     let hidden = EncryptedVolume::new();
     let (ant, bee) = (hidden.mount("ant"), hidden.mount("bee"));

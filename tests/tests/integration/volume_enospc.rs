@@ -82,7 +82,7 @@ fn make_until_full(at: &Path, mut made: u32) -> u32 {
 }
 
 #[test]
-fn what_is_answered_on_a_full_disk_lasts() {
+fn acknowledged_changes_on_full_disk_are_durable() {
     needs_mount!();
     let volume = Volume::new();
     let disk = Disk::new(volume.cache(), 64);
@@ -113,7 +113,7 @@ fn what_is_answered_on_a_full_disk_lasts() {
 /// On a file system without preallocation, acknowledged changes may be lost when the disk fills up, and `fsync(2)` reports that
 /// once for each open.
 #[test]
-fn who_syncs_is_told_of_what_could_not_be_kept() {
+fn fsync_reports_changes_lost_for_lack_of_space() {
     needs_mount!();
     let volume = Volume::new();
     let disk = Disk::without_room_ahead(volume.aside().join("image"), volume.cache(), 48);
@@ -164,7 +164,7 @@ fn the_cache_is_for_its_user_alone() {
 
 /// Space freed by removing a file on a full disk is available for the next one.
 #[test]
-fn what_was_removed_makes_room_soon() {
+fn removed_files_free_space_soon() {
     needs_mount!();
     shunt_test_support::requirement!(rustix::process::geteuid().is_root(), "needs root");
     let volume = Volume::new();

@@ -253,7 +253,7 @@ fn versions_are_listed_and_brought_back() {
     let said = run(binary::command(&["volume", "restore"]).arg(at.join("never"))).fails();
     assert!(said.contains("never: no other version of it is kept"), "{said}");
 
-    // A tree, restored beside the present one.
+    // A tree, restored next to the present one.
     fs::create_dir_all(at.join("tree/sub")).unwrap();
     fs::write(at.join("tree/sub/a"), "a").unwrap();
     symlink("a", at.join("tree/sub/l")).unwrap();

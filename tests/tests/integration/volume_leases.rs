@@ -76,7 +76,7 @@ fn each_sees_what_the_other_closed_through_sqlite() {
 }
 
 #[test]
-fn what_was_closed_before_another_came_is_seen_by_it() {
+fn file_closed_before_peer_connects_is_seen_by_it() {
     needs_mount!();
     let volume = Volume::new();
     let ant = volume.mount_as("ant");
@@ -89,7 +89,7 @@ fn what_was_closed_before_another_came_is_seen_by_it() {
 }
 
 #[test]
-fn what_was_open_before_another_came_is_seen_by_it_once_closed() {
+fn file_open_before_peer_connects_is_seen_once_closed() {
     needs_mount!();
     let volume = Volume::new();
     let ant = volume.mount_as("ant");
@@ -144,7 +144,7 @@ fn a_file_that_stays_open_holds_nobody_up() {
 
 /// A listing returns a file without a lookup of its name, while the node that created it creates others all the time.
 #[test]
-fn what_a_listing_showed_is_opened_as_it_was_closed() {
+fn file_from_listing_opens_in_its_closed_version() {
     needs_mount!();
     let volume = Volume::new();
     let (ant, bee) = (volume.mount_as("ant"), volume.mount_as("bee"));

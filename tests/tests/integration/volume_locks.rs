@@ -68,7 +68,7 @@ fn two_machines_exclude_each_other() {
 }
 
 #[test]
-fn who_waits_gets_it_and_sees_what_was_done() {
+fn waiting_locker_gets_the_lock_and_sees_changes() {
     needs_mount!();
     needs_tools!("flock");
     let volume = Volume::new();
@@ -85,7 +85,7 @@ fn who_waits_gets_it_and_sees_what_was_done() {
 }
 
 #[test]
-fn who_waits_can_be_interrupted_and_leaves_nothing() {
+fn waiting_locker_can_be_interrupted() {
     needs_mount!();
     needs_tools!("flock");
     let volume = Volume::new();
@@ -107,7 +107,7 @@ fn who_waits_can_be_interrupted_and_leaves_nothing() {
 
 /// Another program holds the lease table and does not finish.
 #[test]
-fn who_may_not_wait_does_not_wait_for_the_store() {
+fn nonblocking_lock_does_not_wait_for_the_store() {
     needs_mount!();
     let volume = Volume::new();
     let (ant, _bee) = two(&volume);

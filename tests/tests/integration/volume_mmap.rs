@@ -20,7 +20,7 @@ fn text(byte: u8) -> String {
 
 /// Like the output of linkers.
 #[test]
-fn what_is_written_through_a_mapping_goes_to_the_others() {
+fn mapped_writes_reach_other_nodes() {
     needs_mount!();
     let volume = Volume::new();
     let (ant, bee) = (volume.mount_as("ant"), volume.mount_as("bee"));
@@ -60,7 +60,7 @@ const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
 /// The mapped file is not treated as identical to the stored one, and is not evicted.
 #[test]
-fn what_is_mapped_stays_here() {
+fn mapped_file_is_not_evicted() {
     needs_mount!();
     let volume = Volume::new();
     let mount = volume.mount(&["--cache-mode", "on-demand"]);

@@ -74,7 +74,7 @@ fn settled(mount: &Mount) {
 }
 
 #[test]
-fn what_is_here_is_mounted_off_the_network() {
+fn cached_volume_is_mounted_offline() {
     needs_mount!();
     let Some(server) = Postgres::start(false) else {
         skip::skip("PostgreSQL is not installed (run tests/setup)");

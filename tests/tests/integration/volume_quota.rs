@@ -64,7 +64,7 @@ fn fill(file: &mut File, chunk: usize) -> u64 {
 }
 
 #[test]
-fn nothing_passes_the_limit_of_a_volume() {
+fn volume_limit_is_enforced() {
     needs_mount!();
     let volume = Volume::new();
     assert!(set(&volume, &["--quota", "4M"]).contains("4.0 MiB"));
@@ -177,7 +177,7 @@ fn users_have_limits_of_their_own() {
 
 /// Two offline nodes exceed a limit together: none of their data is lost, and nothing can be added afterwards.
 #[test]
-fn what_was_written_off_the_network_counts_later() {
+fn offline_writes_count_later() {
     needs_mount!();
     let volume = Volume::new();
     set(&volume, &["--quota", "1M"]);
@@ -206,7 +206,7 @@ fn what_was_written_off_the_network_counts_later() {
 
 /// A file opened before the limit is written through passthrough: its growth counts for all other files.
 #[test]
-fn who_was_there_before_the_limit_counts() {
+fn file_opened_before_the_limit_counts() {
     needs_mount!();
     let volume = Volume::new();
     let ant = volume.mount_as("ant");

@@ -12,7 +12,7 @@ use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary};
 
 #[test]
-fn what_the_kernel_knows_is_old_at_once() {
+fn kernel_caches_are_invalidated_at_once() {
     needs_mount!();
     let volume = Volume::new();
     let (ant, bee) = (volume.mount_as("ant"), volume.mount_as("bee"));
@@ -196,7 +196,7 @@ fn a_gateway_stands_before_machines_and_behind_another() {
 }
 
 #[test]
-fn who_may_only_read_changes_nothing_and_sees_what_others_change() {
+fn read_only_node_changes_nothing_and_sees_changes() {
     needs_mount!();
     let volume = Volume::new();
     let gateway = Gateway::serve(&volume);

@@ -158,7 +158,7 @@ fn a_volume_comes_moves_and_goes_on_all_machines() {
 }
 
 #[test]
-fn what_makes_no_sense_changes_nothing() {
+fn invalid_tree_configuration_changes_nothing() {
     needs_mount!();
     let site = TreeFixture::new(&["team"]);
     let ant = site.tree("ant");

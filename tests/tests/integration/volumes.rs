@@ -17,7 +17,7 @@ use shunt_tests::{Volume, binary};
 
 /// Typical work of a program, and its result after the next mount.
 #[test]
-fn what_was_done_is_there_again() {
+fn changes_survive_a_remount() {
     needs_mount!();
     let volume = Volume::new();
     let mount = volume.mount(&[]);
@@ -90,7 +90,7 @@ fn rights_that_a_file_gets_while_it_is_open_end_with_a_write() {
 
 /// Root's setuid program restored from history by another user is not setuid.
 #[test]
-fn what_another_restores_has_no_rights_of_its_owner() {
+fn restore_by_another_user_drops_owner_rights() {
     needs_mount!();
     let volume = Volume::new();
     let mount = volume.mount(&["-o", "suid,allow_other"]);
@@ -199,7 +199,7 @@ fn a_listing_goes_on_where_it_was() {
 
 /// A killed daemon loses nothing that was synced.
 #[test]
-fn what_was_synced_outlives_the_daemon() {
+fn synced_data_survives_the_daemon() {
     needs_mount!();
     let volume = Volume::new();
     for round in 0..3 {
@@ -317,7 +317,7 @@ fn pjdfstest() {
 }
 
 #[test]
-fn who_reads_meets_who_writes() {
+fn open_reader_sees_later_write() {
     needs_mount!();
     let volume = Volume::new();
     let mount = volume.mount(&[]);

@@ -24,7 +24,7 @@ impl FromStr for CacheArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = || {
+        let invalid_value = || {
             format!(
                 "`{text}` is not `auto`, `coherent`, `exclusive`, `none` or `timeout=SECONDS` with up to 31536000 \
                  seconds"
@@ -37,11 +37,11 @@ impl FromStr for CacheArg {
             "none" => Ok(CacheArg::None),
             _ => {
                 let seconds: f64 =
-                    text.strip_prefix("timeout=").and_then(|s| s.parse().ok()).ok_or_else(wanted)?;
+                    text.strip_prefix("timeout=").and_then(|s| s.parse().ok()).ok_or_else(invalid_value)?;
                 match seconds {
                     0.0 => Ok(CacheArg::None),
                     s if s > 0.0 && s <= 31_536_000.0 => Ok(CacheArg::Timeout(Duration::from_secs_f64(s))),
-                    _ => Err(wanted()),
+                    _ => Err(invalid_value()),
                 }
             }
         }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_can_be_given() {
+    fn displayed_value_parses_again() {
         let time = CacheArg::Timeout(Duration::from_millis(1500));
         for cache in [CacheArg::Coherent, CacheArg::Exclusive, CacheArg::None, time, CacheArg::default()] {
             assert_eq!(cache.to_string().parse(), Ok(cache));

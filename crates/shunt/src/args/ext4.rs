@@ -64,7 +64,7 @@ pub struct Ext4MountArgs {
     pub image: PathBuf,
 
     #[command(flatten)]
-    pub place: PlaceArgs,
+    pub location: LocationArgs,
 
     /// File descriptor of the image, opened by the caller and inherited; IMAGE only names it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
@@ -130,7 +130,7 @@ pub struct SurveyArgs {
     pub journal_fd: Option<i32>,
 
     #[command(flatten)]
-    pub place: PlaceArgs,
+    pub location: LocationArgs,
 
     /// The image is to be mounted writable
     #[arg(long)]
@@ -151,12 +151,12 @@ pub struct ImageArgs {
     pub image: PathBuf,
 
     #[command(flatten)]
-    pub place: PlaceArgs,
+    pub location: LocationArgs,
 }
 
 /// The location of a file system in an image.
 #[derive(Args, Clone, Debug)]
-pub struct PlaceArgs {
+pub struct LocationArgs {
     /// Start of the file system in the image, in bytes
     #[arg(long, value_name = "BYTES", conflicts_with = "partition")]
     pub offset: Option<u64>,

@@ -123,7 +123,7 @@ const OF_EXT4: &[Row] = &[
 /// The verdict on an option that belongs neither to mount(8) nor to the command; `None`: the option is unknown.
 fn verdict(command: &str, key: &str, value: Option<&str>) -> Option<Verdict> {
     let own: &[Row] = if command == "ext4" { OF_EXT4 } else { &[] };
-    let fits = |row: &&Row| row.0 == key && row.1.is_none_or(|wanted| value == Some(wanted));
+    let fits = |row: &&Row| row.0 == key && row.1.is_none_or(|required| value == Some(required));
     own.iter().chain(OF_ALL).find(fits).map(|row| row.2)
 }
 
@@ -161,12 +161,12 @@ mod tests {
                     })
             });
             let row = row.unwrap_or_else(|| panic!("{option} is not in the book"));
-            let says = match verdict {
+            let expected = match verdict {
                 Holds => "accepted",
                 Ignored(_) => "ignored",
                 Refused(_) => "refused",
             };
-            assert!(row.contains(says), "{option}: {row}");
+            assert!(row.contains(expected), "{option}: {row}");
         }
     }
 

@@ -57,7 +57,7 @@ pub struct VolumeLogArgs {
     /// Show the last N commits, 1 to 10000
     #[arg(short = 'n', long = "number", value_name = "N", default_value = "50",
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub most: u32,
+    pub limit: u32,
 
     /// A mounted volume, or a path in one: shows the changes there and below
     #[arg(value_name = "PATH", default_value = ".")]

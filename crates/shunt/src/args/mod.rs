@@ -25,7 +25,7 @@ pub use bench::BenchArgs;
 pub use busy_poll::BusyPollArg;
 pub use cache::CacheArg;
 pub use data::DataArg;
-pub use ext4::{ErrorsArg, Ext4Args, Ext4Command, Ext4MountArgs, ImageArgs, PlaceArgs, SurveyArgs};
+pub use ext4::{ErrorsArg, Ext4Args, Ext4Command, Ext4MountArgs, ImageArgs, LocationArgs, SurveyArgs};
 pub use gateway::{InviteArgs, JoinArgs, NodesCommand, ServeArgs, ServedArgs};
 pub use history::{
     ConflictsArg, ConflictsArgs, HistoryArgs, ResolveArgs, RestoreArgs, RetentionArgs, VolumeLogArgs,

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mount_does_not_know_becomes_a_long_option() {
+    fn options_unknown_to_mount_become_long_options() {
         assert_eq!(
             expanded("noatime,cache=timeout=3,uid_map=0:1,nofail,x-a.b=c,uid-map=5:6:7,read_only").unwrap(),
             ["--cache=timeout=3", "--uid-map=0:1", "--uid-map=5:6:7", "--read-only"]

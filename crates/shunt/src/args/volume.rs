@@ -72,10 +72,10 @@ pub enum VolumeCommand {
     Set(VolumeSetArgs),
 
     /// Disconnect a mounted volume from its store until `online`, also across mounts: cached files stay usable, changes are queued
-    Offline(VolumePlaceArgs),
+    Offline(VolumeMountpointArgs),
 
     /// Reconnect a mounted volume to its store
-    Online(VolumePlaceArgs),
+    Online(VolumeMountpointArgs),
 
     /// Pin files: download missing contents and keep them on this machine, for use while offline
     Pin(PinArgs),
@@ -256,7 +256,7 @@ pub struct PinArgs {
 }
 
 #[derive(Args, Clone, Debug)]
-pub struct VolumePlaceArgs {
+pub struct VolumeMountpointArgs {
     /// Mount point of the volume
     #[arg(value_name = "MOUNTPOINT")]
     pub mountpoint: PathBuf,

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_a_dash() {
+    fn unknown_values_are_shown_as_dash() {
         let dead =
             Entry { mountpoint: "/m".into(), source: "/s".into(), kind: "mirror".into(), ..Entry::default() };
         let text = table(&[dead]);

@@ -86,7 +86,7 @@ fn source(args: &MirrorArgs) -> Result<PathBuf> {
         .map_err(|error| failed(format_args!("cannot mirror {}: {error}", args.source.display())))
 }
 
-/// Takes over from another daemon. No path is accessed: it may lead through the mount, which nobody serves at this moment.
+/// Takes over from another daemon. No path is accessed: it may lead through the mount, which no process serves at this moment.
 fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
     let mirror = Mirror::resume(options(args)?, &mut hand_over).map_err(explain)?;
     let source = args.source.clone();

@@ -47,17 +47,17 @@ fn explain(args: &ExplainArgs) -> Result<()> {
             fs::read(path).map_err(|error| failed(format_args!("cannot read {}: {error}", path.display())))?
         }
     };
-    let somebody =
+    let caller =
         KnownCaller::new(args.uid, args.gid.unwrap_or(args.uid)).with_groups(Some(args.group.clone()));
-    let somebody = match &args.exe {
-        None => somebody,
-        Some(program) => somebody.with_program(program),
+    let caller = match &args.exe {
+        None => caller,
+        Some(program) => caller.with_program(program),
     };
-    let explanation = policy.explain(args.path.as_os_str().as_bytes(), op, &somebody, &Bytes(content));
+    let explanation = policy.explain(args.path.as_os_str().as_bytes(), op, &caller, &Bytes(content));
     super::print(format!("{}\n", explanation.show(&policy)))
 }
 
-/// Reads a policy, whoever owns its file.
+/// Reads a policy. Its file may belong to any user.
 fn read(path: &Path) -> Result<Policy> {
     let origin = PolicyFile::open(path).and_then(|file| file.read());
     origin.map_err(failed).and_then(|text| Origin::new(path, Path::new("/"), text).complete_policy())

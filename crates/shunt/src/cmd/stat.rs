@@ -16,7 +16,7 @@ pub fn run(args: &StatArgs) -> Result<()> {
     let silent = |error| failed(format_args!("the daemon of {path} does not answer: {error}"));
     let name = SocketName::of(&mount);
     let ask = || control::request(&dirs, &name, || !mount.is_mounted(), |peer| peer.stat());
-    let nobody = || {
+    let no_daemon = || {
         failed(format_args!(
             "no daemon of this user serves {path}; run this as the user who mounted it, or remove a dead mount with \
              `shunt umount {path}`"
@@ -24,7 +24,7 @@ pub fn run(args: &StatArgs) -> Result<()> {
     };
     let mut before: Option<Stat> = None;
     loop {
-        let stat = ask().map_err(silent)?.ok_or_else(nobody)?;
+        let stat = ask().map_err(silent)?.ok_or_else(no_daemon)?;
         match args.json {
             true if args.watch.is_some() => {
                 print(format!("{}\n", serde_json::to_string(&stat).map_err(failed)?))?

@@ -62,7 +62,7 @@ fn unmount(mount: &MountPoint, grafts: &[PathBuf], args: &UmountArgs, served: bo
             grafts::unmount(mount, grafts);
         }
         match mount.unmount(how) {
-            // A mount whose connection is aborted, or whose daemon is gone, is of no use: detach it.
+            // A mount whose connection is aborted, or whose daemon has exited, is of no use: detach it.
             Err(MountError::Busy(_)) if args.force || !served => return Ok(mount.unmount(Unmount::Lazy)?),
             Err(MountError::Busy(_)) if !grafts.is_empty() => std::thread::sleep(UNMOUNT_RETRY_DELAY),
             Err(MountError::Busy(_)) => break,
@@ -108,7 +108,7 @@ impl<'a> Daemon<'a> {
         Daemon { peer, pidfd }
     }
 
-    /// Waits for it to exit; without a limit, for ever.
+    /// Waits for it to exit; without a limit, indefinitely.
     fn wait(&self, mount: &MountPoint, limit: Option<Duration>) -> Result<()> {
         let deadline = limit.map(|limit| Instant::now() + limit);
         loop {
@@ -134,11 +134,11 @@ impl<'a> Daemon<'a> {
     fn ended(&self, time: Duration) -> bool {
         let Some(pidfd) = &self.pidfd else {
             // A daemon in another PID namespace has no pidfd; its socket disappears when it exits.
-            let gone = !self.peer.is_alive();
-            if !gone {
+            let has_exited = !self.peer.is_alive();
+            if !has_exited {
                 std::thread::sleep(time.min(Duration::from_millis(50)));
             }
-            return gone;
+            return has_exited;
         };
         let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
         // An interrupted poll counts as not ended yet.

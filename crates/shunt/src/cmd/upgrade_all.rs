@@ -29,7 +29,7 @@ pub fn run(args: &UpgradeArgs) -> Result<()> {
         }
         if let Some(unit) = unit(pid) {
             let Entry { mountpoint, .. } = entry;
-            say(&format!(
+            print_line(&format!(
                 "{mountpoint} is served by the unit {unit}: not upgraded; run `systemctl restart {unit}`"
             ));
             continue;
@@ -38,7 +38,7 @@ pub fn run(args: &UpgradeArgs) -> Result<()> {
             Ok(report) if args.json => upgraded.push(report),
             Ok(report) => print(upgrade::line(&report))?,
             Err(failure) => {
-                say(&failure.to_string());
+                print_line(&failure.to_string());
                 failures += 1;
             }
         }
@@ -58,7 +58,7 @@ pub fn run(args: &UpgradeArgs) -> Result<()> {
 }
 
 /// One line on standard error, which may be closed.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let _ = writeln!(io::stderr(), "shunt: {}", printable(line));
 }
 

@@ -8,7 +8,7 @@ use rustix::process::Pid;
 use serde::de::DeserializeOwned;
 
 use super::dir::{SocketDir, SocketName};
-use super::proto::{self, Ask, Hello, Reply};
+use super::proto::{self, Hello, Reply, Request};
 use super::stream::Stream;
 use super::volume::VolumeAsk;
 use crate::report::Stat;
@@ -36,7 +36,7 @@ pub struct Peer<'a> {
 /// The result of connecting to a socket.
 pub(super) enum ConnectOutcome<'a> {
     Alive(Peer<'a>),
-    /// The daemon died. Another one may put its own socket in this place at any moment.
+    /// The daemon died. Another one may bind its own socket to this path at any moment.
     Dead,
     Silent(io::Error),
 }
@@ -55,7 +55,7 @@ impl<'a> Peer<'a> {
     /// # Errors
     /// It does not reply in time, or not in this version of the protocol.
     pub fn hello(&self, deadline: Instant) -> io::Result<Hello> {
-        let mut hello: Hello = self.request(&Ask::Hello, deadline)?;
+        let mut hello: Hello = self.request(&Request::Hello, deadline)?;
         // The PID according to the kernel, in this process's own PID namespace.
         hello.entry.pid = self.pid.map(|pid| pid.as_raw_nonzero().get() as u32);
         Ok(hello)
@@ -74,7 +74,7 @@ impl<'a> Peer<'a> {
     /// # Errors
     /// It does not reply in time, or not in this version of the protocol.
     pub fn stat_until(&self, deadline: Instant) -> io::Result<Stat> {
-        self.request(&Ask::Stat, deadline)
+        self.request(&Request::Stat, deadline)
     }
 
     /// Has it connect to the volume's store, or disconnect from it.
@@ -82,7 +82,7 @@ impl<'a> Peer<'a> {
     /// # Errors
     /// It serves no volume, or does not reply within five seconds.
     pub fn set_online(&self, online: bool) -> io::Result<()> {
-        self.request(&Ask::Online(online), Instant::now() + REPLY_TIMEOUT)
+        self.request(&Request::Online(online), Instant::now() + REPLY_TIMEOUT)
     }
 
     /// Sends a request about a volume.
@@ -90,7 +90,7 @@ impl<'a> Peer<'a> {
     /// # Errors
     /// It serves no volume, does not reply in time, or the request fails.
     pub fn request_volume<T: DeserializeOwned>(&self, ask: &VolumeAsk, at_most: Duration) -> io::Result<T> {
-        self.request(&Ask::Volume(ask.clone()), Instant::now() + at_most)
+        self.request(&Request::Volume(ask.clone()), Instant::now() + at_most)
     }
 
     /// Asks it to hand over to another program; returns when it is about to.
@@ -98,7 +98,7 @@ impl<'a> Peer<'a> {
     /// # Errors
     /// It refuses, or does not reply within 15 seconds.
     pub fn upgrade(&self, binary: &Path) -> io::Result<()> {
-        self.request(&Ask::Upgrade { binary: binary.to_owned() }, Instant::now() + UPGRADE_TIMEOUT)
+        self.request(&Request::Upgrade { binary: binary.to_owned() }, Instant::now() + UPGRADE_TIMEOUT)
     }
 
     /// Reports whether a daemon still listens. Takes a second at most.
@@ -109,7 +109,7 @@ impl<'a> Peer<'a> {
         }
     }
 
-    fn request<T: DeserializeOwned>(&self, ask: &Ask, deadline: Instant) -> io::Result<T> {
+    fn request<T: DeserializeOwned>(&self, ask: &Request, deadline: Instant) -> io::Result<T> {
         let mut stream = Stream::connect(self.dir, &self.name, deadline).map_err(|e| self.with_pid(e))?;
         let reply = proto::write_request(&mut stream, ask).and_then(|()| proto::read_reply(&mut stream));
         match reply.map_err(|error| self.with_pid(error))? {

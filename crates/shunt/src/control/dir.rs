@@ -133,7 +133,7 @@ impl SocketDir {
         Ok(socket)
     }
 
-    /// A path to a name in the directory that fits the 107 bytes of a socket address, whatever the path of the directory.
+    /// A path to a name in the directory that fits the 107 bytes of a socket address, independent of the length of the path of the directory.
     pub(super) fn short(&self, name: &str) -> PathBuf {
         Path::new(&files::path_of(&self.fd)).join(name)
     }

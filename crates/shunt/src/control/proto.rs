@@ -20,7 +20,7 @@ pub const MAX_REPLY_BYTES: u64 = 4 << 20;
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Ask {
+pub enum Request {
     /// Identify the mount. The reply is [`Hello`].
     Hello,
     /// Report the statistics. The reply is [`Stat`](crate::report::Stat).
@@ -47,7 +47,7 @@ pub struct Hello {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Request<A> {
+struct RequestFrame<A> {
     v: u32,
     ask: A,
 }
@@ -86,7 +86,7 @@ impl Reply {
 }
 
 /// Reads a request. The outer error is the connection's, the inner one is the reply to an invalid request.
-pub fn read_request(stream: impl Read) -> io::Result<Result<Ask, Reply>> {
+pub fn read_request(stream: impl Read) -> io::Result<Result<Request, Reply>> {
     let Some(line) = read_line(stream, MAX_REQUEST_BYTES)? else {
         return Ok(Err(Reply::error("malformed", format_args!("no line within {MAX_REQUEST_BYTES} bytes"))));
     };
@@ -96,7 +96,7 @@ pub fn read_request(stream: impl Read) -> io::Result<Result<Ask, Reply>> {
         v: u32,
     }
     Ok(match serde_json::from_slice(&line) {
-        Ok(Version { v: VERSION }) => serde_json::from_slice::<Request<Ask>>(&line)
+        Ok(Version { v: VERSION }) => serde_json::from_slice::<RequestFrame<Request>>(&line)
             .map(|request| request.ask)
             .map_err(|error| Reply::error("malformed", error)),
         Ok(Version { v }) => Err(Reply::error(
@@ -108,8 +108,8 @@ pub fn read_request(stream: impl Read) -> io::Result<Result<Ask, Reply>> {
 }
 
 /// Writes a request.
-pub fn write_request(stream: impl Write, ask: &Ask) -> io::Result<()> {
-    write_line(stream, &Request { v: VERSION, ask })
+pub fn write_request(stream: impl Write, ask: &Request) -> io::Result<()> {
+    write_line(stream, &RequestFrame { v: VERSION, ask })
 }
 
 /// Reads a reply.
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn there_and_back() {
-        for ask in [Ask::Hello, Ask::Stat, Ask::Upgrade { binary: "/a \"b".into() }] {
+        for ask in [Request::Hello, Request::Stat, Request::Upgrade { binary: "/a \"b".into() }] {
             let mut wire = Vec::new();
             write_request(&mut wire, &ask).unwrap();
             assert_eq!(read_request(&wire[..]).unwrap(), Ok(ask));
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn every_cut_and_every_flipped_byte_is_survived() {
         let mut wire = Vec::new();
-        write_request(&mut wire, &Ask::Upgrade { binary: "/b".into() }).unwrap();
+        write_request(&mut wire, &Request::Upgrade { binary: "/b".into() }).unwrap();
         let mut answer = Vec::new();
         write_reply(&mut answer, Reply::error("failed", "x")).unwrap();
         for text in [wire, answer] {

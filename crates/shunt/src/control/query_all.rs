@@ -112,9 +112,9 @@ fn query_all_in<T: Send>(
     let work = || {
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            let (Some(mount), Some(place)) = (mounts.get(at), answers.get(at)) else { return };
+            let (Some(mount), Some(slot)) = (mounts.get(at), answers.get(at)) else { return };
             let answer = query(sockets.get(mount).map_or(&[], Vec::as_slice), deadline, question);
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = answer;
         }
     };
     thread::scope(|scope| {
@@ -140,7 +140,7 @@ fn sockets<'a>(dirs: &'a BTreeMap<u32, Vec<SocketDir>>, mounts: &[Mount], cleanu
         for name in dir.names() {
             match by_device.get(&(dir.owner, name.device().to_owned())) {
                 Some(mount) => sockets.entry(*mount).or_default().push((dir, name)),
-                // The mount is not visible here, or its daemon died without a successor: then it is gone.
+                // The mount is not visible here, or its daemon died without a successor: then it was unmounted.
                 None if cleanup && dir.owner == geteuid().as_raw() => {
                     if let ConnectOutcome::Dead = Peer::connect(dir, name.clone(), tidy_until) {
                         dir.remove(name.as_str());

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::credentials::of_peer;
 use super::dir::{SocketDir, SocketName};
-use super::proto::{self, Ask, Hello, Reply};
+use super::proto::{self, Hello, Reply, Request};
 use super::volume::VolumeAsk;
 use crate::report::Stat;
 
@@ -108,16 +108,16 @@ fn answer(stream: UnixStream, provider: &Arc<dyn Provider>, waiting: &Arc<Atomic
     stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
     stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     let reply = match proto::read_request(&stream)? {
-        Ok(Ask::Hello) => ok(serde_json::to_value(provider.hello())),
-        Ok(Ask::Stat) => ok(serde_json::to_value(provider.stat())),
-        Ok(Ask::Online(online)) => match provider.set_online(online) {
+        Ok(Request::Hello) => ok(serde_json::to_value(provider.hello())),
+        Ok(Request::Stat) => ok(serde_json::to_value(provider.stat())),
+        Ok(Request::Online(online)) => match provider.set_online(online) {
             Ok(()) => Reply::Ok(Value::Null),
             Err(reason) => Reply::error("refused", reason),
         },
-        Ok(Ask::Volume(ask)) => return answer_aside(stream, ask, provider.clone(), waiting.clone()),
-        Ok(Ask::Upgrade { binary }) => match provider.upgrade(&binary) {
+        Ok(Request::Volume(ask)) => return answer_aside(stream, ask, provider.clone(), waiting.clone()),
+        Ok(Request::Upgrade { binary }) => match provider.upgrade(&binary) {
             Ok(go) => {
-                // The client may be gone; the upgrade was requested nevertheless.
+                // The client may have exited; the upgrade was requested nevertheless.
                 let _ = proto::write_reply(&stream, Reply::Ok(Value::Null));
                 go();
                 return Ok(());

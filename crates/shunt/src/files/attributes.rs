@@ -76,8 +76,8 @@ impl Attributes {
 }
 
 /// Clears set-user-ID and set-group-ID unless the file has its intended owner: a program must not run as another user.
-fn mode(wanted: u32, is_owned: bool) -> Mode {
-    Mode::from_raw_mode(wanted & if is_owned { 0o7777 } else { 0o7777 & !AS_OWNER })
+fn mode(requested: u32, is_owned: bool) -> Mode {
+    Mode::from_raw_mode(requested & if is_owned { 0o7777 } else { 0o7777 & !AS_OWNER })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the path is empty: the descriptor itself is meant")]
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ran_as_its_owner_does_not_run_as_another() {
+    fn setid_bits_are_dropped_for_another_owner() {
         assert_eq!(mode(0o6755, true).as_raw_mode(), 0o6755);
         assert_eq!(mode(0o6755, false).as_raw_mode(), 0o755);
         assert_eq!(mode(0o1777, false).as_raw_mode(), 0o1777);

@@ -46,7 +46,7 @@ pub fn open_path(parent: impl AsFd, name: &CStr) -> rustix::io::Result<OwnedFd> 
 
 /// Makes a directory with mode 0700, and opens it.
 ///
-/// No other user can write to the new directory, but whoever can write to `parent` can still rename it: another directory may
+/// No other user can write to the new directory, but a user who can write to `parent` can still rename it: another directory may
 /// have its name when it is opened. So it must be empty, the caller's own, and closed to all others.
 ///
 /// # Errors
@@ -90,7 +90,7 @@ fn temporary_name() -> CString {
     CString::new(format!(".shunt-{:016x}", rand::random::<u64>())).unwrap_or_default()
 }
 
-/// A path that leads to an open file itself, whatever its name refers to now.
+/// A path that leads to an open file itself, independent of its current name.
 pub fn path_of(file: impl AsFd) -> String {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
 }

@@ -1,7 +1,7 @@
 //! A private directory for creating objects that can be opened only by name.
 //!
 //! A symbolic link, a device, a pipe or a socket is created by name and opened afterwards. Users who can write to the directory
-//! could exchange it in between; in a directory of mode 0700 that belongs to the caller nobody can.
+//! could exchange it in between; in a directory of mode 0700 that belongs to the caller no other process can.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -53,13 +53,13 @@ impl Drop for Stage<'_> {
     }
 }
 
-/// Makes a symbolic link in a directory that nobody else can write to, and opens it with `O_PATH`.
+/// Makes a symbolic link in a directory that no other user can write to, and opens it with `O_PATH`.
 pub fn make_symlink(private: impl AsFd, name: &CStr, target: &CStr) -> rustix::io::Result<OwnedFd> {
     rustix::fs::symlinkat(target, &private, name)?;
     open_path(private, name)
 }
 
-/// Makes a device, a pipe or a socket in a directory that nobody else can write to, and opens it with `O_PATH`.
+/// Makes a device, a pipe or a socket in a directory that no other user can write to, and opens it with `O_PATH`.
 pub fn make_node(
     private: impl AsFd,
     name: &CStr,

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "nobody else writes to this directory")]
+    #[expect(clippy::disallowed_methods, reason = "no other process writes to this directory")]
     fn links_of_others_are_refused() {
         if !geteuid().is_root() {
             return;

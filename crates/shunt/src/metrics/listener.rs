@@ -15,7 +15,7 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval of the attempts.
 const RELEASE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A listening socket that nobody answers yet. It is created before a daemon gives up the right to create it.
+/// A listening socket that no thread serves yet. It is created before a daemon gives up the right to create it.
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,

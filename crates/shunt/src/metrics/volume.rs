@@ -115,7 +115,7 @@ pub const VOLUMES: &[Family] = &[
         "shunt_volume_objects_unreachable",
         Gauge,
         Plain,
-        "Whether the store of the contents is unreachable (1)",
+        "Whether the object store is unreachable (1)",
         |volume: &VolumeReport| volume.space.objects_unreachable.into()
     ),
     count!("shunt_volume_cache", Gauge, Bytes, "Size of the cache", |volume: &VolumeReport| volume

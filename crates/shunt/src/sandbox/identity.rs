@@ -5,7 +5,7 @@ use std::io;
 use rustix::process::{Resource, Rlimit, getpid, setrlimit};
 use rustix::thread::CapabilitySet;
 
-/// The first of the user ids that are assigned to nobody: the ranges that systemd gives to containers end just before. Each
+/// The first of the user ids that are assigned to no user: the ranges that systemd gives to containers end just before. Each
 /// daemon's id depends on its process id, so that no daemon can signal or trace another.
 const FIRST_UID: u32 = 0x7000_0000;
 
@@ -27,7 +27,7 @@ pub const STORE_CAPABILITIES: CapabilitySet =
 ///
 /// # Errors
 /// The errors of `setresuid(2)`, `setresgid(2)` and `setgroups(2)`.
-pub fn become_nobody() -> io::Result<()> {
+pub fn switch_to_nobody() -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
     }

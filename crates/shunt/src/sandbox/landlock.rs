@@ -37,7 +37,7 @@ pub struct AccessiblePaths {
     pub readable: Vec<PathBuf>,
 }
 
-/// How long a thread may take to restrict itself.
+/// Timeout for a thread to restrict itself.
 const LOCK_IN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The descriptor of the ruleset, while threads restrict themselves.
@@ -236,7 +236,7 @@ const SYSTEM: [&str; 11] = [
 
 /// The files that a daemon that uses the network can still open: its writable files with all rights but making device nodes, the
 /// others for reading.
-pub fn of_network(places: &AccessiblePaths) -> io::Result<Rules> {
+pub fn of_network(paths: &AccessiblePaths) -> io::Result<Rules> {
     // Renames between directories cannot be allowed without this right, which Linux 5.19 added.
     let renames =
         |rules: Ruleset| rules.set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::Refer);
@@ -244,14 +244,14 @@ pub fn of_network(places: &AccessiblePaths) -> io::Result<Rules> {
         io::Error::new(io::ErrorKind::Unsupported, format!("renames require Linux 5.19: {error}"))
     })?;
     serving(&mut rules)?;
-    for place in SYSTEM.iter().map(Path::new).chain(places.readable.iter().map(PathBuf::as_path)) {
-        rules.allow_at(place, make_bitflags!(AccessFs::{ReadFile | ReadDir}))?;
+    for path in SYSTEM.iter().map(Path::new).chain(paths.readable.iter().map(PathBuf::as_path)) {
+        rules.allow_at(path, make_bitflags!(AccessFs::{ReadFile | ReadDir}))?;
     }
     let (all, devices) = (AccessFs::from_all(FILE_ABI), make_bitflags!(AccessFs::{MakeChar | MakeBlock}));
-    for place in &places.writable {
+    for path in &paths.writable {
         // EXECUTE: the kernel opens backing files with the daemon's rights, for programs that users run from a volume. The daemon
         // itself runs none: its seccomp filter has no execve.
-        rules.allow_at(place, all & !devices)?;
+        rules.allow_at(path, all & !devices)?;
     }
     rules.finish()
 }

@@ -31,7 +31,7 @@ pub fn enter(outside: HelperArgs<'_>, served: DaemonFeatures, kept: CapabilitySe
         false => kept,
     };
     if kept.is_empty()
-        && let Err(error) = identity::become_nobody()
+        && let Err(error) = identity::switch_to_nobody()
     {
         tracing::warn!("sandbox incomplete: cannot switch to an unprivileged user id: {error}");
     }
@@ -40,22 +40,18 @@ pub fn enter(outside: HelperArgs<'_>, served: DaemonFeatures, kept: CapabilitySe
 
 /// Sandboxes the daemon of a volume, all threads included: it can open the files of its cache and its stores and use the network,
 /// but run no programs.
-pub fn enter_volume(outside: HelperArgs<'_>, places: &AccessiblePaths, served: DaemonFeatures) {
+pub fn enter_volume(outside: HelperArgs<'_>, paths: &AccessiblePaths, served: DaemonFeatures) {
     learn();
     if start_unmount_helper(outside) {
-        forbid(
-            landlock::of_network(places),
-            identity::VOLUME_CAPABILITIES,
-            seccomp::Profile::Network(served),
-        );
+        forbid(landlock::of_network(paths), identity::VOLUME_CAPABILITIES, seccomp::Profile::Network(served));
     }
 }
 
 /// Sandboxes a gateway, which serves the stores of a volume to other machines.
-pub fn enter_gateway(places: &AccessiblePaths) {
+pub fn enter_gateway(paths: &AccessiblePaths) {
     learn();
     forbid(
-        landlock::of_network(places),
+        landlock::of_network(paths),
         identity::STORE_CAPABILITIES,
         seccomp::Profile::Network(DaemonFeatures::default()),
     );
@@ -84,7 +80,7 @@ fn forbid(files: io::Result<landlock::Rules>, kept: CapabilitySet, whom: seccomp
     probe::run();
 }
 
-/// Makes calls that libraries otherwise make on first use, when the filter would refuse them.
+/// Makes the system calls that libraries make on first use, before the filter denies them.
 fn learn() {
     let _ = rustix::param::page_size();
 }
@@ -93,7 +89,7 @@ fn learn() {
 /// capabilities.
 pub fn enter_inspect() {
     learn();
-    let _ = identity::become_nobody();
+    let _ = identity::switch_to_nobody();
     // Restrictions that the kernel does not support are skipped.
     let _ = landlock::forbid_all_but(None, CapabilitySet::empty());
     let _ = seccomp::forbid(seccomp::Profile::Image(DaemonFeatures::default()));
@@ -109,7 +105,7 @@ pub fn enter_extract(target: BorrowedFd<'_>) {
     probe::run();
 }
 
-/// Sandboxes this process, which is to serve a guest and has a single thread so far: in an empty mount namespace, without the
+/// Sandboxes this process, which is to serve a guest and still has a single thread: in an empty mount namespace, without the
 /// capabilities and system calls that serving a directory does not need.
 ///
 /// # Errors

@@ -43,15 +43,15 @@ pub fn enter() -> io::Result<()> {
     mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
     let (process, null) = (detached("/proc/self")?, detached("/dev/null")?);
     // Any existing directory: it is covered in this namespace only.
-    let place = Path::new("/proc");
+    let root = Path::new("/proc");
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    rustix::mount::mount("shunt", place, "tmpfs", flags, c"size=64k,nr_inodes=16,mode=555")?;
-    std::fs::create_dir_all(place.join("proc/self"))?;
-    std::fs::create_dir(place.join("dev"))?;
-    std::fs::File::create(place.join("dev/null"))?;
-    attach(&process, &place.join("proc/self"))?;
-    attach(&null, &place.join("dev/null"))?;
-    chdir(place)?;
+    rustix::mount::mount("shunt", root, "tmpfs", flags, c"size=64k,nr_inodes=16,mode=555")?;
+    std::fs::create_dir_all(root.join("proc/self"))?;
+    std::fs::create_dir(root.join("dev"))?;
+    std::fs::File::create(root.join("dev/null"))?;
+    attach(&process, &root.join("proc/self"))?;
+    attach(&null, &root.join("dev/null"))?;
+    chdir(root)?;
     // pivot_root stacks the old root on top of the new one, where it is then unmounted.
     pivot_root(c".", c".")?;
     unmount(c".", UnmountFlags::DETACH)?;
@@ -76,6 +76,6 @@ fn detached(path: &str) -> io::Result<OwnedFd> {
     Ok(open_tree(CWD, path, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?)
 }
 
-fn attach(tree: &OwnedFd, place: &Path) -> io::Result<()> {
-    Ok(move_mount(tree.as_fd(), c"", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+fn attach(tree: &OwnedFd, target: &Path) -> io::Result<()> {
+    Ok(move_mount(tree.as_fd(), c"", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }

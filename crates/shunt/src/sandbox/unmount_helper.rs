@@ -54,7 +54,7 @@ pub fn unmount(by_force: bool) -> bool {
     send_request(if by_force { FORCE_UNMOUNT } else { UNMOUNT }).is_some()
 }
 
-/// Requests the removal of a mount that was never served, and waits until it is gone; `false` if that is left to the caller.
+/// Requests the removal of a mount that was never served, and waits until it is unmounted; `false` if that is left to the caller.
 pub fn remove_unserved() -> bool {
     let Some(mut outside) = send_request(REMOVE_UNSERVED) else { return false };
     outside.stdin = None;

@@ -47,17 +47,17 @@ pub use upgrade::probe;
 /// The sandbox of a daemon once it serves.
 #[derive(Clone, Debug)]
 pub enum LockIn {
-    /// Everything but an open image is given up, since its bytes are untrusted.
+    /// Access to everything but the open image is dropped, since its bytes are untrusted.
     Image {
         /// A kernel module takes part in serving it.
         kernel: bool,
         /// Capabilities of root that are kept.
         kept: CapabilitySet,
     },
-    /// Programs, and all files but these, are given up; the network stays usable.
+    /// Access to all files but these, and the right to execute programs, are dropped; the network stays usable.
     Network {
         /// The files that it can still open.
-        places: AccessiblePaths,
+        paths: AccessiblePaths,
         /// A kernel module takes part in serving it.
         kernel: bool,
     },
@@ -253,9 +253,9 @@ fn enter(lock_in: &LockIn, attached: &Attached, control: Option<&Control>, backg
         LockIn::Image { kernel, kept } => {
             sandbox::enter(outside, DaemonFeatures { rings, kernel: *kernel }, *kept);
         }
-        LockIn::Network { places, kernel } => {
+        LockIn::Network { paths, kernel } => {
             let served = DaemonFeatures { rings, kernel: *kernel };
-            sandbox::enter_volume(outside, places, served);
+            sandbox::enter_volume(outside, paths, served);
         }
     }
 }
@@ -408,7 +408,12 @@ fn mount<F>(
             // If the file system is open already, dropping it would write its final state to the device.
             std::mem::forget(service.fs.get());
             let source = service.source.display();
-            Err(Failure::new(Code::Busy, format_args!("{source} is in use: it was mounted meanwhile")))
+            Err(Failure::new(
+                Code::Busy,
+                format_args!(
+                    "cannot mount {source}: another process mounted it meanwhile; unmount it there first"
+                ),
+            ))
         }
     }
 }
@@ -421,7 +426,7 @@ fn is_dead(error: &MountSessionError) -> bool {
     )
 }
 
-/// Removes a mount of Shunt whose daemon is gone.
+/// Removes a mount of Shunt whose daemon has exited.
 fn remove_dead(path: &Path) {
     let Ok((dead, _)) = own_mounts::find(path) else { return };
     match dead.unmount(Unmount::Lazy) {

@@ -63,7 +63,7 @@ impl Signals {
                 }
                 ends += 1;
                 service_manager::stopping();
-                // Whatever happens to this process, no other daemon is to take over.
+                // No other daemon may take over, even if this process is killed.
                 let _ = guardian.as_ref().map(|guardian| guardian.end());
                 match ends {
                     1 | 2 if unmount_helper::unmount(ends == 2) => {}
@@ -89,7 +89,8 @@ fn leave_for_restart(handle: &Handle, guardian: &Guardian) {
         service_manager::restarting();
         if !handle.drain(DRAIN_TIMEOUT) {
             tracing::warn!(
-                "not all requests finished in time: the kernel resends the others to the next process"
+                "restart: some requests did not finish within {} ms; the kernel resends them to the next process",
+                DRAIN_TIMEOUT.as_millis()
             );
         }
         guardian.finish_restart()

@@ -25,7 +25,7 @@ pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// Timeout of the program's answer to `--probe`.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit of that answer.
-const MAX_REQUEST_BYTES: u64 = 4096;
+const MAX_PROBE_REPLY_BYTES: u64 = 4096;
 
 /// The answer of a program that is started with this one's arguments and `--probe`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -72,8 +72,8 @@ impl Successor {
             if self.guardian.as_ref().is_some_and(|guardian| guardian.is_service_manager()) {
                 return None;
             }
-            let gone = self.guardian.as_ref().is_some_and(|guardian| guardian.has_exited());
-            return gone.then(|| "its guardian was killed".to_owned());
+            let has_exited = self.guardian.as_ref().is_some_and(|guardian| guardian.has_exited());
+            return has_exited.then(|| "its guardian was killed".to_owned());
         }
         Some(match &self.refused {
             Some(reason) => reason.clone(),
@@ -106,26 +106,27 @@ impl Successor {
         }
         let path = binary.display();
         let program = self.open(binary).map_err(|reason| format!("cannot run {path}: {reason}"))?;
-        let said = self.probe(&program).map_err(|reason| format!("{path} cannot take over: {reason}"))?;
-        if said.takeover != takeover::VERSION {
+        let reply = self.probe(&program).map_err(|reason| format!("{path} cannot take over: {reason}"))?;
+        if reply.takeover != takeover::VERSION {
             return Err(format!(
                 "{path} (version {}) cannot take over: it speaks version {} of takeover, and the daemon version {}; \
                  unmount, and mount with the new binary",
-                said.version,
-                said.takeover,
+                reply.version,
+                reply.takeover,
                 takeover::VERSION
             ));
         }
         guardian.upgrade(program.as_fd()).map_err(|error| error.to_string())?;
-        tracing::warn!("handing over to {path} (version {})", said.version);
+        tracing::warn!("handing over to {path} (version {})", reply.version);
         let handle = self.handle.clone();
         Ok(Box::new(move || {
             if !handle.drain(DRAIN_TIMEOUT) {
                 tracing::warn!(
-                    "not all requests finished in time: the kernel resends the others to the new daemon"
+                    "upgrade: some requests did not finish within {} ms; the kernel resends them to the new daemon",
+                    DRAIN_TIMEOUT.as_millis()
                 );
             }
-            // No cleanup: the guardian holds the state, and starts the program when this process is gone.
+            // No cleanup: the guardian holds the state, and starts the program when this process has exited.
             std::process::exit(0);
         }))
     }
@@ -169,12 +170,12 @@ impl Successor {
             .spawn();
         let mut child = child.map_err(|error| crate::text::without_numbers(&error.to_string()))?;
         let ended = ended_well(&mut child);
-        let mut said = String::new();
+        let mut reply = String::new();
         if let (Ok(()), Some(pipe)) = (&ended, child.stdout.take()) {
-            let _ = pipe.take(MAX_REQUEST_BYTES).read_to_string(&mut said);
+            let _ = pipe.take(MAX_PROBE_REPLY_BYTES).read_to_string(&mut reply);
         }
         ended?;
-        serde_json::from_str(&said).map_err(|_| "it is not a shunt binary with takeover".to_owned())
+        serde_json::from_str(&reply).map_err(|_| "it is not a shunt binary with takeover".to_owned())
     }
 }
 

@@ -119,10 +119,10 @@ fn listen(socket: &Path) -> Result<UnixListener> {
 /// Creates the socket under a temporary name and renames it over the existing one, so that no other can appear in between.
 fn replace(socket: &Path) -> io::Result<UnixListener> {
     let name = socket.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    let beside = socket.with_file_name(format!(".{name}.{}", std::process::id()));
-    let listener = UnixListener::bind(&beside)?;
-    std::fs::rename(&beside, socket).inspect_err(|_| {
-        let _ = std::fs::remove_file(&beside);
+    let temporary = socket.with_file_name(format!(".{name}.{}", std::process::id()));
+    let listener = UnixListener::bind(&temporary)?;
+    std::fs::rename(&temporary, socket).inspect_err(|_| {
+        let _ = std::fs::remove_file(&temporary);
     })?;
     Ok(listener)
 }

@@ -43,7 +43,7 @@ pub fn inherit(args: &MountArgs, argv: &[OsString]) -> Result<Option<HandOver>> 
         Inherited::HandOver(hand_over) => Ok(Some(*hand_over)),
         Inherited::Nothing => Ok(None),
         Inherited::Refused(reason) => {
-            tracing::warn!("cannot continue the mount of the last process: {reason}; mounting anew");
+            tracing::warn!("cannot continue the mount of the last process: {reason}; mounting again");
             Ok(None)
         }
     }

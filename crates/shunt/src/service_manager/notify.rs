@@ -11,7 +11,7 @@ use sd_notify::NotifyState;
 
 static SOCKET: OnceLock<UnixDatagram> = OnceLock::new();
 
-/// Reports whether a service manager started this process and is told of its state.
+/// Reports whether a service manager started this process and expects reports of its state.
 pub fn is_present() -> bool {
     SOCKET.get().is_some()
 }

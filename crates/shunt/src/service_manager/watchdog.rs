@@ -104,7 +104,7 @@ fn begin_trip(path: PathBuf) -> Receiver<bool> {
 }
 
 /// Reports whether a round trip or another request completes within `patience`. `trip` is the one under way, and `answered` the count
-/// of requests so far.
+/// of requests since the start.
 fn is_serving(
     session: &Handle,
     path: &std::path::Path,

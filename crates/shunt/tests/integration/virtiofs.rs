@@ -74,7 +74,7 @@ fn it_is_locked_in_before_anybody_comes() {
 }
 
 #[test]
-fn whoever_hangs_up_or_talks_nonsense_is_sent_away_and_the_next_one_served() {
+fn broken_client_is_dropped_and_next_one_served() {
     let Some(fixture) = Fixture::new() else { return };
     let mut daemon = Daemon::start(&fixture, &[], "to a guest");
     let socket = fixture.path("socket");
@@ -137,7 +137,7 @@ fn one_socket_one_daemon() {
 }
 
 #[test]
-fn what_cannot_be_had_with_a_guest_is_refused_in_a_line() {
+fn options_unsupported_with_virtiofs_are_refused() {
     let Some(fixture) = Fixture::new() else { return };
     for options in [
         &["--cache", "coherent"][..],

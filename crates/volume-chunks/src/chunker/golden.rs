@@ -2,7 +2,7 @@
 //! upload every file again that a volume already has.
 //!
 //! `golden.txt` has a line per chunk: name of the input, offset, length, and name of the chunk in an open volume whose key for
-//! names is [`NAMES`]. It is never written anew: volumes in use have chunks of these boundaries.
+//! names is [`NAMES`]. It is never rewritten: volumes in use have chunks of these boundaries.
 
 use std::fmt::Write as _;
 

@@ -111,12 +111,13 @@ impl StoreAdmin for PostgresStore {
             let Connection { client, ready } = connection;
             // Published before the deletion: a concurrent query for this period returns nothing instead of something wrong.
             client.execute(&ready.set_kept, &[&self.volume, &up_to]).await?;
-            let mut gone = client.execute(&ready.trim_objects, &[&self.volume, &up_to]).await?;
-            gone += client.execute(&ready.trim_links, &[&self.volume, &up_to]).await?;
+            let mut deleted = client.execute(&ready.trim_objects, &[&self.volume, &up_to]).await?;
+            deleted += client.execute(&ready.trim_links, &[&self.volume, &up_to]).await?;
             if let Some(versions) = versions {
-                gone += client.execute(&ready.trim_versions, &[&self.volume, &i64::from(versions)]).await?;
+                deleted +=
+                    client.execute(&ready.trim_versions, &[&self.volume, &i64::from(versions)]).await?;
             }
-            Ok(gone)
+            Ok(deleted)
         })
     }
 

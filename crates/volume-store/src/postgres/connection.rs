@@ -54,12 +54,12 @@ impl Pool {
     }
 
     /// Opens a connection; returns its client and the I/O half to be polled.
-    pub async fn open_connection(&self) -> Result<(Client, ConnectionDriver), StoreError> {
+    pub(crate) async fn open_connection(&self) -> Result<(Client, ConnectionDriver), StoreError> {
         // `connect_timeout` applies to each address, and not to name resolution.
         let timeout = CONNECT_TIMEOUT * (1 + self.config.get_hosts().len() as u32);
         match tokio::time::timeout(timeout, in_time(self.config.connect(self.tls.clone()))).await {
-            Ok(Err(StoreError::Unreachable(said))) if self.tls.assumed && said.contains(NO_TLS) => {
-                Err(StoreError::Unreachable(format!("{said}; {TLS_REMEDY}")))
+            Ok(Err(StoreError::Unreachable(message))) if self.tls.assumed && message.contains(NO_TLS) => {
+                Err(StoreError::Unreachable(format!("{message}; {TLS_REMEDY}")))
             }
             Ok(dialled) => dialled,
             Err(_) => Err(StoreError::Unreachable("the connection to the database timed out".into())),
@@ -113,15 +113,15 @@ pub(super) async fn in_time<T>(what: impl Future<Output = Result<T, Error>>) -> 
 
 /// Maps an error of the server to a [`StoreError`].
 pub(super) fn fault(error: Error) -> StoreError {
-    let said = match error.as_db_error() {
-        Some(said) => format!("{} ({})", said.message(), said.code().code()),
+    let message = match error.as_db_error() {
+        Some(error) => format!("{} ({})", error.message(), error.code().code()),
         None => std::error::Error::source(&error)
             .map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")),
     };
     match error.code().map(|code| &code.code()[..2]) {
         // Data exceptions, constraint violations, unknown tables: the stored data is not what this program wrote.
-        Some("22" | "23" | "42" | "XX") => StoreError::Damaged(said),
-        _ => StoreError::Unreachable(said),
+        Some("22" | "23" | "42" | "XX") => StoreError::Damaged(message),
+        _ => StoreError::Unreachable(message),
     }
 }
 

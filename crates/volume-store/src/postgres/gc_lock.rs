@@ -8,9 +8,9 @@ use crate::{ChunkLocation, StoreError};
 
 type Columns<'a> = (Vec<&'a str>, Vec<i64>, Vec<i64>, Vec<i64>);
 
-fn columns<'a>(places: impl Iterator<Item = &'a ChunkLocation>) -> Columns<'a> {
+fn columns<'a>(locations: impl Iterator<Item = &'a ChunkLocation>) -> Columns<'a> {
     let mut columns = Columns::default();
-    for ChunkLocation { key, offset, stored, length } in places {
+    for ChunkLocation { key, offset, stored, length } in locations {
         columns.0.push(key);
         columns.1.push(*offset as i64);
         columns.2.push((*stored).into());
@@ -58,20 +58,20 @@ impl GcLock for PostgresStore {
     }
 
     fn set_fenced(&self, token: u64, settings: &[(String, Option<String>)]) -> Result<bool, StoreError> {
-        let (mut keys, mut values, mut gone) = (vec![], vec![], vec![]);
+        let (mut keys, mut values, mut removed) = (vec![], vec![], vec![]);
         for (key, value) in settings {
             match value {
                 Some(value) => {
                     keys.push(key);
                     values.push(value);
                 }
-                None => gone.push(key),
+                None => removed.push(key),
             }
         }
         let token = token.to_string();
         self.with(async |connection| {
             let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-                [&self.volume, &GC_LOCK_SETTING, &token, &keys, &values, &gone];
+                [&self.volume, &GC_LOCK_SETTING, &token, &keys, &values, &removed];
             connection.client.query_one(&connection.ready.set_in_turn, &values).await?.try_get(0)
         })
     }

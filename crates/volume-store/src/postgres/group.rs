@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_go_together() {
+    fn waiting_commits_are_batched() {
         let turns = AtomicUsize::new(0);
         let answers = commit_queued(&[2, 3, 4, 5], |parts| {
             turns.fetch_add(1, Ordering::SeqCst);

@@ -82,9 +82,9 @@ impl History for PostgresStore {
             });
         }
         let sinces: Vec<i64> = versions.iter().map(|version| seq(version.since)).collect();
-        let said = self.with(async |c| c.client.query(&c.ready.log_of, &[&self.volume, &sinces]).await)?;
+        let rows = self.with(async |c| c.client.query(&c.ready.log_of, &[&self.volume, &sinces]).await)?;
         let mut by = std::collections::HashMap::new();
-        for row in &said {
+        for row in &rows {
             let node: String = row.try_get(1).map_err(fault)?;
             if let Ok(node) = node.parse() {
                 by.insert(number(row, 0)?, (Time(row.try_get(2).map_err(fault)?), node));

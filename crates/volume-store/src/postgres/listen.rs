@@ -27,12 +27,12 @@ impl Listener {
     }
 
     /// Returns the count of notifications, to be read before the check of the head that decides whether to wait.
-    pub fn notification_count(&self) -> u64 {
+    pub(crate) fn notification_count(&self) -> u64 {
         *self.notifications.borrow()
     }
 
     /// Waits until the count differs from `seen_count`, for at most `timeout`.
-    pub async fn wait_for_change(&self, seen_count: u64, timeout: Duration) {
+    pub(crate) async fn wait_for_change(&self, seen_count: u64, timeout: Duration) {
         self.listen();
         let mut changes = self.notifications.subscribe();
         // A timeout needs no distinction: the caller checks the head.
@@ -65,7 +65,7 @@ impl Listener {
             if let Ok((client, mut connection)) = pool.open_connection().await {
                 let mut messages = stream::poll_fn(move |cx| connection.poll_message(cx));
                 let first = client.batch_execute(&statement);
-                let gone = async {
+                let closed = async {
                     while let Some(Ok(message)) = messages.next().await {
                         let Some(notifications) = notifications.upgrade() else { break };
                         if let AsyncMessage::Notification(_) = message {
@@ -84,7 +84,7 @@ impl Listener {
                     // The connection lives as long as its client.
                     std::future::pending::<()>().await;
                 };
-                futures::future::select(std::pin::pin!(gone), std::pin::pin!(began)).await;
+                futures::future::select(std::pin::pin!(closed), std::pin::pin!(began)).await;
             }
             listens.store(false, Ordering::Release);
         });

@@ -57,7 +57,7 @@ impl std::fmt::Debug for PostgresStore {
 type CommitResults = Vec<Result<Seq, Rejected>>;
 
 impl PostgresStore {
-    /// Creates a volume in a database, and the tables if they do not exist. `description` is stored unchanged.
+    /// Creates a volume in a database, and the tables if they do not exist. `descriptor` is stored unchanged.
     ///
     /// # Errors
     /// [`StoreError::Exists`]; [`StoreError::Unreachable`].
@@ -65,7 +65,7 @@ impl PostgresStore {
         address: &str,
         name: &VolumeName,
         root: &Object,
-        description: &[u8],
+        descriptor: &[u8],
     ) -> Result<Self, StoreError> {
         let pool = Pool::new(address)?;
         runtime().block_on(async {
@@ -79,7 +79,7 @@ impl PostgresStore {
                      VALUES ($1, $2, $3, 0, 0, 0, $4) ON CONFLICT DO NOTHING RETURNING volume)
                  INSERT INTO shunt_object (volume, id, names, body) SELECT volume, $5, 0, $6 FROM made RETURNING volume";
             let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-                [&volume, &name.as_str(), &schema::FORMAT, &description, &root, &body];
+                [&volume, &name.as_str(), &schema::FORMAT, &descriptor, &root, &body];
             match in_time(client.query_opt(sql, &values)).await? {
                 Some(_) => Ok(volume),
                 None => Err(StoreError::Exists(name.clone())),
@@ -125,11 +125,11 @@ impl PostgresStore {
         Ok(Self::over(pool, volume))
     }
 
-    /// Returns the description that [`create`](Self::create) stored.
+    /// Returns the descriptor that [`create`](Self::create) stored.
     ///
     /// # Errors
     /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    pub fn description(&self) -> Result<Vec<u8>, StoreError> {
+    pub fn descriptor(&self) -> Result<Vec<u8>, StoreError> {
         self.with(async |connection| {
             let sql = "SELECT description FROM shunt_volume WHERE volume = $1";
             connection.client.query_one(sql, &[&self.volume]).await?.try_get(0)
@@ -188,14 +188,14 @@ fn chunk_of_row(row: &Found) -> Result<(ChunkId, Chunk), tokio_postgres::Error> 
 }
 
 impl PostgresStore {
-    fn chunks(&self, wanted: &[ChunkId]) -> Result<Vec<Option<Chunk>>, StoreError> {
-        let ids: Vec<&[u8]> = wanted.iter().map(|id| &id.0[..]).collect();
+    fn chunks(&self, requested: &[ChunkId]) -> Result<Vec<Option<Chunk>>, StoreError> {
+        let ids: Vec<&[u8]> = requested.iter().map(|id| &id.0[..]).collect();
         let found = self.with(async |connection| {
             let rows =
                 connection.client.query(&connection.ready.locate_chunks, &[&self.volume, &ids]).await?;
             rows.iter().map(chunk_of_row).collect::<Result<std::collections::HashMap<_, _>, _>>()
         })?;
-        Ok(wanted.iter().map(|id| found.get(id).cloned()).collect())
+        Ok(requested.iter().map(|id| found.get(id).cloned()).collect())
     }
 }
 

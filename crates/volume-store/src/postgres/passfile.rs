@@ -1,7 +1,7 @@
 //! Passwords from `~/.pgpass`, or the file that `PGPASSFILE` names, as for PostgreSQL's own tools: so that they are not in a
 //! command line, which every user of the machine can read.
 //!
-//! A line is `HOST:PORT:DATABASE:USER:PASSWORD`; `*` matches anything, `\` escapes the next character. The first matching line
+//! A line is `HOST:DEFAULT_PORT:DATABASE:USER:PASSWORD`; `*` matches anything, `\` escapes the next character. The first matching line
 //! counts.
 
 use std::env::var_os;
@@ -16,7 +16,7 @@ use crate::StoreError;
 
 /// Maximum number of bytes read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-const PORT: u16 = 5432;
+const DEFAULT_PORT: u16 = 5432;
 
 /// Sets the password that the file has for a connection whose address has none.
 ///
@@ -61,7 +61,7 @@ fn find(text: &str, config: &Config) -> Option<String> {
             Host::Unix(_) => "localhost",
         };
         let ports = config.get_ports();
-        let port = ports.get(index).or(ports.first()).copied().unwrap_or(PORT).to_string();
+        let port = ports.get(index).or(ports.first()).copied().unwrap_or(DEFAULT_PORT).to_string();
         let password = text.lines().find_map(|line| password(line, [host, &port, database, user]))?;
         if found.replace(password.clone()).is_some_and(|before| before != password) {
             return None;
@@ -71,12 +71,12 @@ fn find(text: &str, config: &Config) -> Option<String> {
 }
 
 /// Returns the password of a line that matches this connection.
-fn password(line: &str, wanted: [&str; 4]) -> Option<String> {
+fn password(line: &str, fields: [&str; 4]) -> Option<String> {
     if line.starts_with('#') {
         return None;
     }
     let mut rest = line.chars();
-    for wanted in wanted {
+    for expected in fields {
         let (mut word, mut is_plain) = (String::new(), true);
         loop {
             match rest.next()? {
@@ -88,7 +88,7 @@ fn password(line: &str, wanted: [&str; 4]) -> Option<String> {
                 other => word.push(other),
             }
         }
-        if !(word == wanted || is_plain && word == "*") {
+        if !(word == expected || is_plain && word == "*") {
             return None;
         }
     }

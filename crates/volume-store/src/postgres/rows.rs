@@ -91,8 +91,8 @@ pub(super) async fn lock<'a>(
     parts: &[PendingBatch<'_>],
 ) -> Result<Option<Locked<'a>>, Failed> {
     let Connection { client, ready } = connection;
-    let Named { objects: wanted, links: names, above } = named(parts.iter().flat_map(|part| part.items));
-    let ids: Vec<Vec<u8>> = wanted.iter().map(|id| id.to_bytes().to_vec()).collect();
+    let Named { objects: object_ids, links: names, above } = named(parts.iter().flat_map(|part| part.items));
+    let ids: Vec<Vec<u8>> = object_ids.iter().map(|id| id.to_bytes().to_vec()).collect();
     let parents: Vec<Vec<u8>> = names.iter().map(|at| at.parent.to_bytes().to_vec()).collect();
     let just_names: Vec<&[u8]> = names.iter().map(|at| &at.name[..]).collect();
     let from: Vec<Vec<u8>> = above.iter().map(|id| id.to_bytes().to_vec()).collect();
@@ -112,7 +112,7 @@ pub(super) async fn lock<'a>(
         },
     )?;
     let Some(locked) = locked else { return Ok(None) };
-    let mut objects: HashMap<_, _> = wanted.into_iter().map(|id| (id, None)).collect();
+    let mut objects: HashMap<_, _> = object_ids.into_iter().map(|id| (id, None)).collect();
     let mut links: HashMap<_, _> = names.into_iter().map(|at| (at, None)).collect();
     for row in found.iter().chain(&upper) {
         let row = object(row, 1)?;

@@ -297,15 +297,15 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_on_this_machine_shows_a_certificate_unless_told_otherwise() {
+    fn remote_server_requires_a_certificate_by_default() {
         for here in
             ["localhost", "127.0.0.1", "127.1.2.3", "[::1]", "%2Frun%2Fpostgresql", "localhost,127.0.0.1"]
         {
             assert_eq!(of(&format!("postgres://u@{here}/d")), Some((SslMode::Prefer, Trust::Any)), "{here}");
         }
         for there in ["db1", "10.0.0.1", "localhost,db1", "localhost.example"] {
-            let wanted = Some((SslMode::Require, signed(None, true)));
-            assert_eq!(of(&format!("postgres://u@{there}/d")), wanted, "{there}");
+            let expected = Some((SslMode::Require, signed(None, true)));
+            assert_eq!(of(&format!("postgres://u@{there}/d")), expected, "{there}");
         }
         let elsewhere = of("postgres://u@localhost/d?hostaddr=10.0.0.1&sslrootcert=/r");
         assert_eq!(elsewhere, Some((SslMode::Require, signed(Some("/r"), true))));

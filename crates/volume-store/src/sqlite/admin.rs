@@ -82,11 +82,11 @@ impl StoreAdmin for SqliteStore {
             let mut query = db.prepare_cached(sql).map_err(fault)?;
             let found = query.query_map(params![after.0, limit.min(u32::MAX as usize) as i64], |row| {
                 let offset = row.get::<_, i64>(2)? as u64;
-                let place =
+                let location =
                     ChunkLocation { key: row.get(1)?, offset, stored: row.get(3)?, length: row.get(4)? };
                 Ok((
                     ChunkId(row.get(0)?),
-                    Chunk { location: place, marked_at: row.get::<_, Option<i64>>(5)?.map(Time) },
+                    Chunk { location, marked_at: row.get::<_, Option<i64>>(5)?.map(Time) },
                 ))
             });
             found.and_then(|found| found.collect()).map_err(fault)
@@ -163,17 +163,17 @@ impl StoreAdmin for SqliteStore {
         let all = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
         let up_to = up_to.0.min(i64::MAX as u64) as i64;
         let run = |sql: &str, value: i64| all.execute(sql, [value]).map_err(fault);
-        let mut gone = run("DELETE FROM past_object WHERE until <= ?", up_to)?;
-        gone += run("DELETE FROM past_link WHERE until <= ?", up_to)?;
+        let mut deleted = run("DELETE FROM past_object WHERE until <= ?", up_to)?;
+        deleted += run("DELETE FROM past_link WHERE until <= ?", up_to)?;
         run("UPDATE about SET kept = max(kept, ?)", up_to)?;
         if let Some(versions) = versions {
             let sql = "DELETE FROM past_object WHERE n IN (SELECT n FROM (
                      SELECT n, row_number() OVER (PARTITION BY id ORDER BY until DESC) AS place FROM past_object)
                  WHERE place > ?)";
-            gone += run(sql, versions.into())?;
+            deleted += run(sql, versions.into())?;
         }
         all.commit().map_err(fault)?;
-        Ok(gone as u64)
+        Ok(deleted as u64)
     }
 
     fn setting(&self, key: &str) -> Result<Option<String>, StoreError> {

@@ -1,4 +1,4 @@
-//! Leases in SQLite, in a file beside the store's. It is written without waiting for the disk, since leases need not survive a
+//! Leases in SQLite, in a file next to the store's. It is written without waiting for the disk, since leases need not survive a
 //! crash of the machine. There are no notifications between processes: waits poll every 4 ms while the volume has other nodes,
 //! else every 20 ms.
 

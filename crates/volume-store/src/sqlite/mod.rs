@@ -51,7 +51,7 @@ impl std::fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Creates a store in a file that does not exist or is empty. `description` is stored unchanged.
+    /// Creates a store in a file that does not exist or is empty. `descriptor` is stored unchanged.
     ///
     /// # Errors
     /// [`StoreError::Exists`]; [`StoreError::Unreachable`] if the file cannot be created.
@@ -59,17 +59,17 @@ impl SqliteStore {
         path: &Path,
         name: &VolumeName,
         root: &Object,
-        description: &[u8],
+        descriptor: &[u8],
     ) -> Result<Self, StoreError> {
-        Self::make(schema::create(Some(path))?, Some(path), name, root, description)
+        Self::make(schema::create(Some(path))?, Some(path), name, root, descriptor)
     }
 
     /// Creates a store in memory, which lives as long as this value.
     ///
     /// # Errors
     /// [`StoreError`] for an error of SQLite.
-    pub fn in_memory(name: &VolumeName, root: &Object, description: &[u8]) -> Result<Self, StoreError> {
-        Self::make(schema::create(None)?, None, name, root, description)
+    pub fn in_memory(name: &VolumeName, root: &Object, descriptor: &[u8]) -> Result<Self, StoreError> {
+        Self::make(schema::create(None)?, None, name, root, descriptor)
     }
 
     /// Opens an existing store.
@@ -89,11 +89,11 @@ impl SqliteStore {
         self
     }
 
-    /// Returns the description that [`create`](Self::create) stored.
+    /// Returns the descriptor that [`create`](Self::create) stored.
     ///
     /// # Errors
     /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    pub fn description(&self) -> Result<Vec<u8>, StoreError> {
+    pub fn descriptor(&self) -> Result<Vec<u8>, StoreError> {
         self.read(|db| db.query_row("SELECT description FROM about", [], |row| row.get(0)).map_err(fault))
     }
 
@@ -112,7 +112,7 @@ impl SqliteStore {
         path: Option<&Path>,
         name: &VolumeName,
         root: &Object,
-        description: &[u8],
+        descriptor: &[u8],
     ) -> Result<Self, StoreError> {
         let batch = db.transaction_with_behavior(TransactionBehavior::Exclusive).map_err(fault)?;
         if schema::is_filled(&batch)? {
@@ -122,7 +122,7 @@ impl SqliteStore {
         batch
             .execute(
                 "INSERT INTO about (one, head, forgotten, description) VALUES (0, 0, 0, ?)",
-                [description],
+                [descriptor],
             )
             .map_err(fault)?;
         let stored = VersionedObject {
@@ -159,7 +159,7 @@ fn head(db: &Connection) -> Result<Seq, StoreError> {
         .map_err(fault)
 }
 
-/// Reports whether the log of the volume is sealed, by the format of its description.
+/// Reports whether the log of the volume is sealed, by the format of its descriptor.
 fn is_sealed(db: &Connection) -> Result<bool, StoreError> {
     db.prepare_cached("SELECT substr(description, 1, 4) FROM about")
         .and_then(|mut query| query.query_row([], |row| row.get::<_, Option<Vec<u8>>>(0)))

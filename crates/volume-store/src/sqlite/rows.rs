@@ -62,9 +62,9 @@ pub(super) fn write(
     at: Time,
     written: &BatchChanges<'_>,
 ) -> rusqlite::Result<()> {
-    let mut gone = db.prepare_cached("DELETE FROM object WHERE id = ?")?;
+    let mut delete = db.prepare_cached("DELETE FROM object WHERE id = ?")?;
     for id in &written.deleted_objects {
-        gone.execute([id.to_bytes()])?;
+        delete.execute([id.to_bytes()])?;
     }
     for (row, was) in &written.objects {
         put_object(db, row, *was)?;

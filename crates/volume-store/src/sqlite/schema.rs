@@ -72,7 +72,7 @@ pub fn tighten(path: &Path) {
 }
 
 /// Restricts the permissions of a database and its side files. SQLite creates the latter with the mode of the database.
-pub fn tighten_all(path: &Path) {
+pub(crate) fn tighten_all(path: &Path) {
     for part in ["", "-wal", "-shm", "-leases", "-leases-wal", "-leases-shm"] {
         let mut file = path.as_os_str().to_owned();
         file.push(part);
@@ -136,7 +136,7 @@ pub(super) fn create(path: Option<&Path>) -> Result<Connection, StoreError> {
     Ok(db)
 }
 
-/// Creates the tables, within the transaction that also writes the description: a file is a complete store or none.
+/// Creates the tables, within the transaction that also writes the descriptor: a file is a complete store or none.
 pub(super) fn fill(db: &Connection) -> Result<(), StoreError> {
     db.execute_batch(TABLES).map_err(fault)?;
     db.execute_batch(TABLES_SINCE_2).map_err(fault)?;

@@ -28,7 +28,7 @@ pub use id_map::{NOBODY, OwnerMap};
 pub type Files = BTreeMap<String, String>;
 
 /// Maximum number of volumes in a tree.
-pub const MAX_VOLUMES: usize = 1000;
+pub(crate) const MAX_VOLUMES: usize = 1000;
 /// Maximum number of nodes of a tree.
 const MAX_NODES: usize = 100_000;
 /// Maximum length of a volume's path in bytes: with the mount point it has to be a valid path.
@@ -206,8 +206,10 @@ impl Tree {
                     return Err(complain(&file, format_args!("`on.{node}` must not contain `on`")));
                 }
             }
-            for gate in
-                [volume].into_iter().chain(volume.on.values()).filter_map(|said| said.through.as_ref())
+            for gate in [volume]
+                .into_iter()
+                .chain(volume.on.values())
+                .filter_map(|settings| settings.through.as_ref())
             {
                 self.check_node_exists(&file, gate)?;
                 if self.nodes.get(gate).is_none_or(|gate| gate.address.is_none()) {
@@ -255,11 +257,11 @@ impl Tree {
                 volumes.insert(name.clone(), member);
             }
         }
-        let mut places: Vec<(&VolumeName, &MountPath)> =
+        let mut paths: Vec<(&VolumeName, &MountPath)> =
             volumes.iter().map(|(name, member)| (name, &member.path)).collect();
         // Sorted, a path directly precedes those below it.
-        places.sort_by_key(|(_, place)| *place);
-        for pair in places.windows(2) {
+        paths.sort_by_key(|(_, path)| *path);
+        for pair in paths.windows(2) {
             let [(one, outer), (other, inner)] = pair else { continue };
             if inner.is_in(outer) {
                 let on = node.map_or(String::new(), |node| format!(" on {node}"));
@@ -279,22 +281,22 @@ impl Tree {
         volume: &VolumeFile,
         node: Option<&NodeName>,
     ) -> Result<Option<Member>, ConfigError> {
-        let said = [node.and_then(|node| volume.on.get(node)), Some(volume)];
-        let said = || said.iter().copied().flatten();
-        if !said().find_map(|said| said.shown).unwrap_or(true) {
+        let candidates = [node.and_then(|node| volume.on.get(node)), Some(volume)];
+        let settings = || candidates.iter().copied().flatten();
+        if !settings().find_map(|settings| settings.shown).unwrap_or(true) {
             return Ok(None);
         }
-        let place = said().find_map(|said| said.place.as_deref()).unwrap_or(name.as_str());
-        let place = place.parse().map_err(|why| complain(&format!("volumes/{name}.toml"), why))?;
-        let through = said().find_map(|said| said.through.as_ref());
+        let path = settings().find_map(|settings| settings.place.as_deref()).unwrap_or(name.as_str());
+        let path = path.parse().map_err(|why| complain(&format!("volumes/{name}.toml"), why))?;
+        let through = settings().find_map(|settings| settings.through.as_ref());
         // The gateway's own node does not use itself.
         let through = through.filter(|gate| Some(*gate) != node);
         Ok(Some(Member {
-            path: place,
-            store: said().find_map(|said| said.store.clone()),
+            path,
+            store: settings().find_map(|settings| settings.store.clone()),
             gateway: through.and_then(|gate| self.nodes.get(gate)?.address.clone()),
-            cache_mode: said().find_map(|said| said.cache_mode).unwrap_or_default(),
-            cache_size: said().find_map(|said| said.cache_size.clone()),
+            cache_mode: settings().find_map(|settings| settings.cache_mode).unwrap_or_default(),
+            cache_size: settings().find_map(|settings| settings.cache_size.clone()),
         }))
     }
 

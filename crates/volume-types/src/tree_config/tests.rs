@@ -40,7 +40,7 @@ fn volumes_are_where_their_files_say() {
 
 #[test]
 fn former_names_of_cache_modes_are_understood() {
-    for (said, mode) in [
+    for (text, mode) in [
         ("cache-mode = \"full\"", CacheMode::Full),
         ("cache-mode = \"cached\"", CacheMode::Cached),
         ("cache-mode = \"on-demand\"", CacheMode::OnDemand),
@@ -49,13 +49,13 @@ fn former_names_of_cache_modes_are_understood() {
         ("role = \"remote\"", CacheMode::OnDemand),
         ("", CacheMode::Cached),
     ] {
-        let tree = Tree::parse(&files(&[("volumes/a.toml", said)])).unwrap();
+        let tree = Tree::parse(&files(&[("volumes/a.toml", text)])).unwrap();
         let here = tree.on(&node("any"), |_| None, |_| None);
-        assert_eq!(here.volumes[&"a".parse().unwrap()].cache_mode, mode, "{said}");
+        assert_eq!(here.volumes[&"a".parse().unwrap()].cache_mode, mode, "{text}");
     }
     let both = files(&[("volumes/a.toml", "role = \"complete\"\ncache-mode = \"full\"")]);
-    let said = Tree::parse(&both).unwrap_err().to_string();
-    assert!(said.starts_with("volumes/a.toml:") && said.contains("duplicate"), "{said}");
+    let text = Tree::parse(&both).unwrap_err().to_string();
+    assert!(text.starts_with("volumes/a.toml:") && text.contains("duplicate"), "{text}");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn people_have_numbers_of_their_own_on_each_node() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_one_line() {
+fn configuration_error_is_one_line() {
     let gate = ("nodes/gate.toml", "");
     for (wrong, line) in [
         (vec![("volumes/a.toml", "plase = 1")], "volumes/a.toml:1: unknown field `plase`"),
@@ -120,19 +120,19 @@ fn what_is_wrong_is_said_in_one_line() {
         (vec![("users.toml", "[users]\nada = 4294967295\n")], "users.toml: 4294967295 of ada"),
         (vec![("users.toml", "[users]\nada = -1\n")], "users.toml:2: "),
     ] {
-        let said = Tree::parse(&files(&wrong)).unwrap_err().to_string();
-        assert!(said.contains(line) && said.lines().count() == 1, "{said:?}, not {line:?}");
+        let text = Tree::parse(&files(&wrong)).unwrap_err().to_string();
+        assert!(text.contains(line) && text.lines().count() == 1, "{text:?}, not {line:?}");
     }
 }
 
 #[test]
 fn places_that_meet_on_one_node_only_are_found() {
-    let said = Tree::parse(&files(&[
+    let text = Tree::parse(&files(&[
         ("volumes/a.toml", ""),
         ("volumes/b.toml", "[on.lap]\nplace = \"a/b\"\n"),
         ("nodes/lap.toml", ""),
     ]));
-    assert!(said.unwrap_err().to_string().contains("a/b on lap overlaps the place of volume a"));
+    assert!(text.unwrap_err().to_string().contains("a/b on lap overlaps the place of volume a"));
     // A common prefix of names is no overlap.
     let apart = files(&[
         ("volumes/a.toml", ""),
@@ -144,7 +144,7 @@ fn places_that_meet_on_one_node_only_are_found() {
 
 proptest::proptest! {
     #[test]
-    fn nothing_in_a_file_does_harm(text in ".{0,200}", place in "\\PC{0,40}") {
+    fn arbitrary_configuration_does_not_panic(text in ".{0,200}", place in "\\PC{0,40}") {
         let place = format!("place = {place:?}");
         for file in ["volumes/a.toml", "nodes/a.toml", "users.toml"] {
             for text in [&text, &place] {

@@ -109,8 +109,8 @@ impl FromStr for DataAddress {
             return Ok(Self::Directory(dir.into()));
         }
         let wrong = || AddressError(text.to_owned(), DATA_FORMS);
-        let (scheme, place) = text.split_once("://").ok_or_else(wrong)?;
-        let (first, rest) = place.split_once('/').unwrap_or((place, ""));
+        let (scheme, location) = text.split_once("://").ok_or_else(wrong)?;
+        let (first, rest) = location.split_once('/').unwrap_or((location, ""));
         if first.is_empty() {
             return Err(wrong());
         }
@@ -121,7 +121,7 @@ impl FromStr for DataAddress {
             "az" => Ok(Self::Azure(first.into(), below)),
             // Every node reads the address, and a node may not have the password. Not the text: it contains one.
             "http" | "https" if first.contains('@') => Err(AddressError("--data".into(), LOGIN_IN_URL)),
-            "http" | "https" if place.contains(['?', '#']) => {
+            "http" | "https" if location.contains(['?', '#']) => {
                 Err(AddressError(text.to_owned(), "a URL of a WebDAV directory has no query and no fragment"))
             }
             "http" | "https" => Ok(Self::Http(text.trim_end_matches('/').into())),

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_with_its_line_and_no_password() {
+    fn invalid_line_is_reported_without_password() {
         for (text, line) in [
             ("team", 1),
             ("\nteam = mysql://secret@h", 2),

@@ -99,15 +99,15 @@ impl<'a> Reader<'a> {
     /// Starts at the last commit.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
-    pub fn new(store: &'a dyn MetaStore, places: &'a dyn NameSource) -> Result<Self, StoreError> {
-        Ok(Self { store, name_source: places, before: Seq(store.head()?.0 + 1), names: HashMap::new() })
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    pub fn new(store: &'a dyn MetaStore, name_source: &'a dyn NameSource) -> Result<Self, StoreError> {
+        Ok(Self { store, name_source, before: Seq(store.head()?.0 + 1), names: HashMap::new() })
     }
 
     /// Returns the next older commits, the latest first; empty at the beginning of the log.
     ///
     /// # Errors
-    /// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+    /// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
     pub fn earlier(&mut self) -> Result<Vec<Commit>, StoreError> {
         let last = self.before.0.saturating_sub(1);
         if last == 0 {
@@ -177,14 +177,14 @@ impl<'a> Reader<'a> {
     fn commit(&mut self, entry: LogEntry) -> Result<Commit, StoreError> {
         let (now, before) = (entry.seq, Seq(entry.seq.0.saturating_sub(1)));
         let made: HashMap<ObjectId, &Object> = entry.change.iter().filter_map(made).collect();
-        let gone: Vec<&LinkName> = entry.change.iter().filter_map(removed).collect();
+        let removed_names: Vec<&LinkName> = entry.change.iter().filter_map(removed).collect();
         let mut from: HashSet<&LinkName> = HashSet::new();
         let mut operations = Vec::new();
         for change in &entry.change {
             let (id, what) = match change {
                 Mutation::Make(_) | Mutation::Unlink(_) | Mutation::Seal(_) => continue,
                 Mutation::Link(at, child) => {
-                    let what = match (made.get(child), self.moved_from(*child, now, at, &gone)) {
+                    let what = match (made.get(child), self.moved_from(*child, now, at, &removed_names)) {
                         (Some(object), _) => OpKind::Made(object.kind),
                         (None, Some(old)) => {
                             from.insert(old);
@@ -205,7 +205,7 @@ impl<'a> Reader<'a> {
             };
             operations.push(Operation { kind: what, path: self.path(*id, now)? });
         }
-        for at in gone {
+        for at in removed_names {
             if !from.contains(at) {
                 operations.push(Operation { kind: OpKind::Removed, path: self.path_at(at, before)? });
             }
@@ -232,11 +232,11 @@ impl<'a> Reader<'a> {
         child: ObjectId,
         seq: Seq,
         to: &LinkName,
-        gone: &[&'b LinkName],
+        removed_names: &[&'b LinkName],
     ) -> Option<&'b LinkName> {
         let known = self.names.get(&child)?;
         let lost = |at: &LinkName| known.iter().any(|named| named.at == *at && named.until == seq);
-        gone.iter().copied().find(|at| *at != to && lost(at))
+        removed_names.iter().copied().find(|at| *at != to && lost(at))
     }
 }
 

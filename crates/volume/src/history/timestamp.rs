@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn formatted_time_parses_again() {
         let second = 1_000_000_000;
         let noon = 1_795_176_000 * second;
         for (text, nanoseconds) in [
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_moment_is_refused() {
+    fn invalid_time_is_refused() {
         for text in [
             "",
             "Z",

@@ -25,7 +25,7 @@ fn history(store: &dyn MetaStore) -> Result<&dyn History, StoreError> {
 /// Returns all versions of an object under any path, the latest first.
 ///
 /// # Errors
-/// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+/// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
 pub fn versions(store: &dyn MetaStore, id: ObjectId) -> Result<Vec<PathVersion>, StoreError> {
     Ok(history(store)?.versions(id)?.into_iter().map(PathVersion::from).collect())
 }
@@ -40,7 +40,7 @@ impl From<Version> for PathVersion {
 /// new version of the path as well.
 ///
 /// # Errors
-/// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+/// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
 pub fn versions_of_name(store: &dyn MetaStore, name: &LinkName) -> Result<Vec<PathVersion>, StoreError> {
     let history = history(store)?;
     let mut named: Vec<_> =

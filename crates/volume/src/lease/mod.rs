@@ -33,7 +33,7 @@ pub const SESSION_TTL: Duration = Duration::from_secs(5);
 /// The interval of heartbeats.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(1500);
 /// The longest wait of an open for peers that changed the file.
-pub const OPEN_WAIT_TIMEOUT: Duration = Duration::from_secs(6);
+pub(crate) const OPEN_WAIT_TIMEOUT: Duration = Duration::from_secs(6);
 /// Time during which opens do not wait for a peer that caused an [`OPEN_WAIT_TIMEOUT`].
 const SLOW_PEER_PENALTY: Duration = Duration::from_secs(30);
 

@@ -168,7 +168,7 @@ impl LeaseState {
         if response.is_new_session {
             let (valid, peers) = (self.valid, self.peers);
             self.reset();
-            // The requesters are gone with the old session, so these leases are released at once.
+            // The requesters ended with the old session, so these leases are released at once.
             let lock_leases = request.acquire.iter().filter(|(_, object)| is_lock_key(*object));
             self.to_release.extend(lock_leases.map(|(lease, _)| (*lease, Seq(0))));
             tracing::debug!(?valid, peers, "lease session began");

@@ -11,17 +11,19 @@ mod gc_report;
 mod mark;
 mod pack_intents;
 mod repair;
+mod retention;
 mod sealed;
-mod settings;
 pub(crate) mod store_owner;
 mod sweep;
+pub mod upgrade;
+pub mod volume_settings;
 
 pub use fsck::{Depth, fsck};
 pub use fsck_report::{Checked, Problem};
 pub use gc::collect;
 pub use gc_report::Collected;
 pub use repair::{Repaired, repair};
-pub use settings::{GRACE, LogRetention, retention, set_retention};
+pub use retention::{GRACE_PERIOD, LogRetention, retention, set_retention};
 pub use store_owner::StoreOwnerError;
 
 use crate::chunks::ContentError;
@@ -56,7 +58,7 @@ pub enum MaintenanceError {
     },
 }
 
-/// Called with the kind of objects being processed and the number of them so far.
+/// Called with the kind of objects being processed and the number of processed ones.
 pub type Progress<'a> = &'a (dyn Fn(&str, u64) + Sync);
 
 /// Stops at a failpoint that is armed, as a store that cannot be reached would.

@@ -13,7 +13,7 @@ use crate::store::admin::StoreAdmin;
 
 /// Prefix of the setting for a pack, followed by its key. The value is the time since when the pack is empty; an empty value:
 /// it has live chunks, or may get some.
-const PACK: &str = "gc.pack.";
+const PACK_SETTING_PREFIX: &str = "gc.pack.";
 
 /// A setting to write; see [`StoreAdmin::set_fenced`].
 pub(super) type PackIntent = (String, Option<String>);
@@ -21,7 +21,7 @@ pub(super) type PackIntent = (String, Option<String>);
 /// Reads all records, each with the time since when the pack is empty, if it is.
 pub(super) fn read(admin: &dyn StoreAdmin) -> Result<HashMap<String, Option<Time>>, StoreError> {
     let mut noted = HashMap::new();
-    for (key, value) in admin.settings(PACK)? {
+    for (key, value) in admin.settings(PACK_SETTING_PREFIX)? {
         let since = match value.as_str() {
             "" => None,
             value => match value.parse() {
@@ -33,22 +33,22 @@ pub(super) fn read(admin: &dyn StoreAdmin) -> Result<HashMap<String, Option<Time
                 }
             },
         };
-        noted.insert(key[PACK.len()..].to_owned(), since);
+        noted.insert(key[PACK_SETTING_PREFIX.len()..].to_owned(), since);
     }
     Ok(noted)
 }
 
 /// Records that the pack has live chunks, or may get some.
 pub(super) fn mark_used(pack: &str) -> PackIntent {
-    (format!("{PACK}{pack}"), Some(String::new()))
+    (format!("{PACK_SETTING_PREFIX}{pack}"), Some(String::new()))
 }
 
 /// Records that the pack is empty from now on.
 pub(super) fn mark_empty(pack: &str, now: Time) -> PackIntent {
-    (format!("{PACK}{pack}"), Some(now.0.to_string()))
+    (format!("{PACK_SETTING_PREFIX}{pack}"), Some(now.0.to_string()))
 }
 
 /// Removes the record of a deleted pack.
 pub(super) fn remove(pack: &str) -> PackIntent {
-    (format!("{PACK}{pack}"), None)
+    (format!("{PACK_SETTING_PREFIX}{pack}"), None)
 }

@@ -83,7 +83,7 @@ impl FinalState {
 /// Reports differences between the tables and the log. Does nothing if the log is not sealed.
 ///
 /// # Errors
-/// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+/// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
 pub(super) fn compare(
     volume: &Volume,
     checked: &mut Checked,
@@ -151,7 +151,7 @@ fn read(log: &dyn SealedLog, progress: Progress<'_>) -> Result<FinalState, Store
             verifier.take(log.sealer(), entry)?;
             left.add(entry);
         }
-        verifier.forget_before(verifier.at());
+        verifier.drop_before(verifier.at());
         progress("commits", verifier.at().0);
     }
     match log.sealer().sealed().from {

@@ -39,7 +39,7 @@ pub enum StoreOwnerError {
          location: choose another prefix or directory"
     )]
     Taken(String),
-    /// The location has packs of unknown ownership: of an older version, or of a volume whose metadata are lost.
+    /// The location has packs of unknown ownership: of an older version, or of a volume whose metadata is lost.
     #[error(
         "packs of an unknown volume are {0}, without an object `{MARKER_KEY}`, and volumes \
             cannot share a location: \
@@ -54,25 +54,25 @@ pub enum StoreOwnerError {
          object"
     )]
     Foreign(String),
-    /// The metadata are older than the last garbage collection.
+    /// The metadata is older than the last garbage collection.
     #[error(
-        "the last garbage collection was at commit {seen}, and these metadata are at commit \
-            {head}, so they are an older \
-         copy: nothing was collected; if they replace lost metadata, remove the object `{COLLECTED_KEY}` {at}"
+        "the last garbage collection was at commit {seen}, and this metadata is at commit \
+            {head}, so it is an older \
+         copy: nothing was collected; if it replaces lost metadata, remove the object `{COLLECTED_KEY}` {at}"
     )]
     Behind {
         /// The commit at the last collection.
         seen: Seq,
-        /// The last commit of these metadata.
+        /// The last commit of this metadata.
         head: Seq,
         /// The location.
         at: String,
     },
-    /// The metadata are older than the last compaction.
+    /// The metadata is older than the last compaction.
     #[error(
-        "chunks were moved to other packs after these metadata were copied, so their locations \
+        "chunks were moved to other packs after this metadata was copied, so its locations \
             are outdated: nothing was \
-         collected; if these metadata replace lost ones, find the chunks with `shunt volume check --repair`, then remove \
+         collected; if this metadata replaces lost metadata, find the chunks with `shunt volume check --repair`, then remove \
          the object `{MOVED_KEY}` {0}"
     )]
     Moved(String),
@@ -103,7 +103,7 @@ impl OwnershipMarker {
     }
 
     async fn read(blobs: &Blobs) -> Result<Option<Self>, ContentError> {
-        Ok(object(blobs, MARKER_KEY).await?.map(|(since, says)| Self { content: says, since }))
+        Ok(object(blobs, MARKER_KEY).await?.map(|(since, content)| Self { content, since }))
     }
 
     /// Writes the marker unless there is one, and returns the effective one.
@@ -190,14 +190,14 @@ pub(super) fn verify_ownership(volume: &Volume) -> Result<Duration, MaintenanceE
     }
     // After reading the records, which another collector may advance meanwhile.
     let head = volume.meta.head()?;
-    if let Some((_, said)) = seen {
-        let seen = Seq(number(COLLECTED_KEY, &said)?);
+    if let Some((_, content)) = seen {
+        let seen = Seq(number(COLLECTED_KEY, &content)?);
         if seen > head {
             return Err(StoreOwnerError::Behind { seen, head, at: at() }.into());
         }
     }
-    if let Some((_, said)) = moved
-        && number(MOVED_KEY, &said)? > moves(volume.admin()?)?
+    if let Some((_, content)) = moved
+        && number(MOVED_KEY, &content)? > moves(volume.admin()?)?
     {
         return Err(StoreOwnerError::Moved(at()).into());
     }
@@ -220,21 +220,22 @@ pub(super) fn record_moves(volume: &Volume, admin: &dyn StoreAdmin) -> Result<()
 }
 
 fn moves(admin: &dyn StoreAdmin) -> Result<u64, MaintenanceError> {
-    let said = admin.setting(MOVES_SETTING)?;
-    Ok(said.map_or(Ok(0), |said| number(MOVES_SETTING, said.as_bytes()))?)
+    let content = admin.setting(MOVES_SETTING)?;
+    Ok(content.map_or(Ok(0), |content| number(MOVES_SETTING, content.as_bytes()))?)
 }
 
 /// Parses a number written by [`write_number`].
-fn number(key: &str, said: &[u8]) -> Result<u64, ContentError> {
-    let said = String::from_utf8_lossy(said);
-    let wrong = |_| ContentError::Damaged(format!("object `{key}` contains {said:?}, which is not a number"));
-    said.trim().parse().map_err(wrong)
+fn number(key: &str, content: &[u8]) -> Result<u64, ContentError> {
+    let content = String::from_utf8_lossy(content);
+    let wrong =
+        |_| ContentError::Damaged(format!("object `{key}` contains {content:?}, which is not a number"));
+    content.trim().parse().map_err(wrong)
 }
 
 fn write_number(volume: &Volume, key: &str, number: u64) -> Result<(), ContentError> {
-    let said = PutPayload::from(format!("{number}\n").into_bytes());
+    let content = PutPayload::from(format!("{number}\n").into_bytes());
     let objects = volume.content.blobs().objects();
-    runtime().block_on(objects.put(&key.into(), said)).map(drop).map_err(|error| match error {
+    runtime().block_on(objects.put(&key.into(), content)).map(drop).map_err(|error| match error {
         object_store::Error::PermissionDenied { source, .. } => ContentError::Denied(source.to_string()),
         error => fault(error),
     })

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::chunks::Blob;
 use crate::maintenance::clock_skew::{MAX_SKEW, ago};
 use crate::maintenance::pack_intents::{self, PackIntent};
-use crate::maintenance::{GRACE, MaintenanceError, store_owner};
+use crate::maintenance::{GRACE_PERIOD, MaintenanceError, store_owner};
 use crate::object::Time;
 use crate::runtime::runtime;
 use crate::store::admin::Chunk;
@@ -79,11 +79,11 @@ pub(super) struct ClassifiedPacks {
 }
 
 impl Packs {
-    pub fn mark_deleted(&mut self, chunk: &Chunk) {
+    pub(crate) fn mark_deleted(&mut self, chunk: &Chunk) {
         self.deleted.insert(chunk.location.key.clone());
     }
 
-    pub fn mark_live(&mut self, chunk: &Chunk) {
+    pub(crate) fn mark_live(&mut self, chunk: &Chunk) {
         let used = match self.live.get_mut(&chunk.location.key) {
             Some(used) => used,
             None => self.live.entry(chunk.location.key.clone()).or_default(),
@@ -95,11 +95,11 @@ impl Packs {
     /// Classifies the stored packs: those to be deleted, and sparse ones that are older than the grace period.
     ///
     /// Packs whose chunks were just deleted are to be deleted, and those recorded as empty for long enough. An unknown pack may
-    /// be left from an interrupted upload, but may also belong to another volume, or to this one if these metadata are a copy
+    /// be left from an interrupted upload, but may also belong to another volume, or to this one if this metadata is a copy
     /// of the current ones. So it is spared if the location was marked as this volume's only recently, if its chunks were not
-    /// named with this volume's keys, or if packs were stored more than [`GRACE`] after the last commit, since a commit should
+    /// named with this volume's keys, or if packs were stored more than [`GRACE_PERIOD`] after the last commit, since a commit should
     /// have followed. If the metadata may be such a copy, or the location another volume's, no pack is compacted either.
-    pub fn classify_packs(
+    pub(crate) fn classify_packs(
         &self,
         volume: &Volume,
         now: Time,
@@ -135,7 +135,7 @@ impl Packs {
                 }
             } else {
                 let is_left = self.deleted.contains(&blob.key);
-                goes_on_elsewhere |= !is_left && ago(stored(&blob), GRACE) > changed;
+                goes_on_elsewhere |= !is_left && ago(stored(&blob), GRACE_PERIOD) > changed;
                 if blob.age > grace {
                     if is_left { sorted.to_delete.push(blob) } else { unknown.push(blob) }
                 }

@@ -1,5 +1,5 @@
 //! Conflict copies: in a volume configured for them, a conflict is resolved as it arises. This node's version keeps the path,
-//! the other one gets a name beside it. Both are ordinary files from then on, and are synchronised to all nodes.
+//! the other one gets a name next to it. Both are ordinary files from then on, and are synchronised to all nodes.
 
 use crate::id::NodeName;
 use crate::merge::staged_tree::{MergeResult, StagedTree};
@@ -14,9 +14,9 @@ pub const KEEP_BOTH_VALUE: &[u8] = b"beside";
 /// Maximum length of a suffix after a dot that counts as an extension.
 const MAX_EXTENSION_BYTES: usize = 12;
 
-/// Returns the name for another node's version beside this node's: `.theirs-` and the node before the extension, and from the
+/// Returns the name for another node's version, next to this node's: `.theirs-` and the node before the extension, and from the
 /// second on `~` and a number. A name that gets too long is truncated before that.
-pub fn theirs_beside(name: &[u8], is_directory: bool, node: &NodeName, n: u32) -> Vec<u8> {
+pub(crate) fn remote_copy_name(name: &[u8], is_directory: bool, node: &NodeName, n: u32) -> Vec<u8> {
     let number = if n > 1 { format!("~{n}") } else { String::new() };
     let middle = format!(".theirs-{node}{number}");
     let dot = name.iter().rposition(|byte| *byte == b'.').filter(|dot| {
@@ -91,7 +91,7 @@ impl StagedTree<'_> {
         let is_directory = self.is_directory(remote)?;
         for n in 1..10_000 {
             let candidate =
-                DentryKey { parent: at.parent, name: theirs_beside(&at.name, is_directory, node, n) };
+                DentryKey { parent: at.parent, name: remote_copy_name(&at.name, is_directory, node, n) };
             if self.link(&candidate)?.is_none()
                 && self.base_link(&candidate)?.is_none()
                 && self.conflict(&candidate)?.is_none()
@@ -110,17 +110,18 @@ mod tests {
     #[test]
     fn names_beside_keep_their_extension() {
         let node: NodeName = "desk".parse().unwrap();
-        let of = |name: &str, n| String::from_utf8(theirs_beside(name.as_bytes(), false, &node, n)).unwrap();
+        let of =
+            |name: &str, n| String::from_utf8(remote_copy_name(name.as_bytes(), false, &node, n)).unwrap();
         assert_eq!(of("plan.txt", 1), "plan.theirs-desk.txt");
         assert_eq!(of("plan.txt", 2), "plan.theirs-desk~2.txt");
         assert_eq!(of("a.tar.gz", 1), "a.tar.theirs-desk.gz");
         for whole in ["plan", ".bashrc", "ends.", "what is. this", "a.averylongending"] {
             assert_eq!(of(whole, 1), format!("{whole}.theirs-desk"));
         }
-        assert_eq!(theirs_beside(b"dir.d", true, &node, 1), b"dir.d.theirs-desk");
-        let long = theirs_beside(&[b'x'; 255], false, &node, 3);
+        assert_eq!(remote_copy_name(b"dir.d", true, &node, 1), b"dir.d.theirs-desk");
+        let long = remote_copy_name(&[b'x'; 255], false, &node, 3);
         assert_eq!((long.len(), &long[241..]), (255, &b".theirs-desk~3"[..]));
-        let long = theirs_beside(&[&[b'x'; 250][..], b".txt"].concat(), false, &node, 1);
+        let long = remote_copy_name(&[&[b'x'; 250][..], b".txt"].concat(), false, &node, 1);
         assert_eq!((long.len(), &long[239..]), (255, &b".theirs-desk.txt"[..]));
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct CycleDetector {
 
 impl CycleDetector {
     /// Takes the next element of the path; returns `true` if a cycle is found.
-    pub fn closes_cycle(&mut self, at: Ino) -> bool {
+    pub(crate) fn closes_cycle(&mut self, at: Ino) -> bool {
         if self.mark == Some(at) {
             return true;
         }

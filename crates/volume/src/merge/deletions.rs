@@ -15,29 +15,31 @@ pub(super) struct RemovedObject {
 
 impl StagedTree<'_> {
     /// Merges deletions by another node; entries of a directory before the directory.
-    pub(super) fn merge_deletions(&mut self, mut gone: BTreeMap<Ino, RemovedObject>) -> MergeResult {
-        let fallen =
-            gone.iter().filter_map(|(num, gone)| Some((*num, Some(gone.lost_names.first()?.clone()))));
+    pub(super) fn merge_deletions(&mut self, mut removed: BTreeMap<Ino, RemovedObject>) -> MergeResult {
+        let fallen = removed
+            .iter()
+            .filter_map(|(num, removed)| Some((*num, Some(removed.lost_names.first()?.clone()))));
         self.set_detached_dirs(fallen.collect());
         let mut inside: BTreeMap<Ino, BTreeSet<Ino>> = BTreeMap::new();
-        for (num, at) in gone.iter().flat_map(|(num, gone)| gone.lost_names.iter().map(move |at| (*num, at)))
+        for (num, at) in
+            removed.iter().flat_map(|(num, removed)| removed.lost_names.iter().map(move |at| (*num, at)))
         {
             inside.entry(at.parent).or_default().insert(num);
         }
         // Depth-first: down to the deepest entry, and then back up the path.
         let mut path = Vec::new();
-        while let Some(num) = path.last().copied().or_else(|| gone.keys().next().copied()) {
+        while let Some(num) = path.last().copied().or_else(|| removed.keys().next().copied()) {
             if path.is_empty() {
                 path.push(num);
             }
             if let Some(inner) = inside.get(&num).and_then(|inside| inside.first())
-                && path.len() < gone.len()
+                && path.len() < removed.len()
             {
                 path.push(*inner);
                 continue;
             }
             path.pop();
-            if let Some(one) = gone.remove(&num) {
+            if let Some(one) = removed.remove(&num) {
                 for at in &one.lost_names {
                     if let Some(inside) = inside.get_mut(&at.parent) {
                         inside.remove(&num);
@@ -50,11 +52,11 @@ impl StagedTree<'_> {
         Ok(())
     }
 
-    fn merge_deletion(&mut self, num: Ino, gone: RemovedObject) -> MergeResult {
+    fn merge_deletion(&mut self, num: Ino, removed: RemovedObject) -> MergeResult {
         let names = self.names(Tree::Local, num)?;
         let replaced = self.deletion_candidates.remove(&num).unwrap_or_default();
-        let deleted_here = names.is_empty() && gone.lost_names.is_empty() && replaced.is_empty();
-        let changed = self.was_changed(num, &gone.before)?;
+        let deleted_here = names.is_empty() && removed.lost_names.is_empty() && replaced.is_empty();
+        let changed = self.was_changed(num, &removed.before)?;
         if deleted_here || (names.is_empty() && replaced.is_empty() && !changed) {
             return if self.is_reachable(num)? {
                 self.assign_new_id(num)
@@ -63,11 +65,11 @@ impl StagedTree<'_> {
             };
         }
         self.assign_new_id(num)?;
-        if !changed && !gone.lost_names.is_empty() && !names.is_empty() {
+        if !changed && !removed.lost_names.is_empty() && !names.is_empty() {
             // It has more names locally, unknown to the store: these stay.
             return Ok(());
         }
-        let lost = gone.lost_names.first().filter(|_| changed);
+        let lost = removed.lost_names.first().filter(|_| changed);
         let Some(at) = lost.or(replaced.first()).or(names.first()).cloned() else { return Ok(()) };
         if self.link(&at)? == Some(num) {
             self.clear_name(&at)?;

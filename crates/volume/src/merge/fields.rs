@@ -126,20 +126,20 @@ impl StagedTree<'_> {
         let id = remote.object.id;
         let names = self.names(Tree::Local, num)?;
         let homes = self.names(Tree::Base, num)?;
-        let theirs = self.new_num();
+        let remote_num = self.new_num();
         self.assign_new_id(num)?;
-        self.set_local(theirs, Some(remote.object.clone()));
-        self.set_num(id, Some(theirs));
-        self.set_base(theirs, Some(remote))?;
+        self.set_local(remote_num, Some(remote.object.clone()));
+        self.set_num(id, Some(remote_num));
+        self.set_base(remote_num, Some(remote))?;
         for at in &homes {
             if let Some((_, seq)) = self.base_link(at)? {
-                self.set_base_link(at, Some((theirs, seq)))?;
+                self.set_base_link(at, Some((remote_num, seq)))?;
             }
         }
         for at in &names {
-            self.set_link(at, Some(theirs));
+            self.set_link(at, Some(remote_num));
         }
-        Ok(theirs)
+        Ok(remote_num)
     }
 
     /// Reports whether users changed more than modification times since `before`.

@@ -67,11 +67,11 @@ pub fn begin(
 /// Applies a commit of this node: advances the base only. Returns the objects that it removed from the base.
 pub(super) fn apply_own_entry(staged: &mut StagedTree<'_>, entry: &LogEntry) -> MergeResult<BTreeSet<Ino>> {
     let affected = advance_base(staged, entry)?;
-    let gone: BTreeSet<Ino> = remove_unlinked(staged, &affected)?.into_keys().collect();
-    for &num in &gone {
+    let removed: BTreeSet<Ino> = remove_unlinked(staged, &affected)?.into_keys().collect();
+    for &num in &removed {
         if staged.is_reachable(num)? { staged.assign_new_id(num)? } else { staged.delete_unreachable(num)? }
     }
-    Ok(gone)
+    Ok(removed)
 }
 
 /// Removes objects without names from the base, and returns them.
@@ -79,7 +79,7 @@ fn remove_unlinked(
     staged: &mut StagedTree<'_>,
     affected: &Affected,
 ) -> MergeResult<BTreeMap<Ino, RemovedObject>> {
-    let mut gone = BTreeMap::new();
+    let mut removed = BTreeMap::new();
     for &num in affected.children.keys() {
         if num != ROOT && staged.names(Tree::Base, num)?.is_empty() {
             let before = match affected.objects.get(&num) {
@@ -88,33 +88,33 @@ fn remove_unlinked(
             };
             staged.set_base(num, None)?;
             if let Some(before) = before {
-                gone.insert(num, RemovedObject { before, lost_names: Vec::new() });
+                removed.insert(num, RemovedObject { before, lost_names: Vec::new() });
             }
         }
     }
-    Ok(gone)
+    Ok(removed)
 }
 
 /// Merges changes of other nodes, with which the base has been advanced already, into the local tree.
 pub(super) fn merge_remote(staged: &mut StagedTree<'_>, affected: &Affected) -> MergeResult {
-    let mut gone = remove_unlinked(staged, affected)?;
-    staged.deletion_candidates = gone.keys().map(|num| (*num, Vec::new())).collect();
+    let mut removed = remove_unlinked(staged, affected)?;
+    staged.deletion_candidates = removed.keys().map(|num| (*num, Vec::new())).collect();
     let deleted_here: BTreeSet<Ino> = affected
         .children
         .iter()
         .filter(|(num, (here, base))| **num != ROOT && here.is_empty() && !base.is_empty())
         .map(|(num, _)| *num)
         .collect();
-    let lost = remove_lost_names(staged, affected, &mut gone)?;
+    let lost = remove_lost_names(staged, affected, &mut removed)?;
     staged.set_detached_dirs(lost.iter().map(|num| (*num, None)).collect());
     place_new_names(staged, affected, &deleted_here)?;
     for num in lost {
         // Each side removed the names that the other kept: no side intended to delete the object.
-        if !gone.contains_key(&num) && !staged.is_reachable(num)? {
+        if !removed.contains_key(&num) && !staged.is_reachable(num)? {
             staged.revive_changed(num)?;
         }
     }
-    staged.merge_deletions(gone)?;
+    staged.merge_deletions(removed)?;
     for (num, before) in &affected.objects {
         if !staged.created.contains(num) && staged.base(*num)?.is_some() {
             staged.follow_fields(*num, before)?;
@@ -251,7 +251,7 @@ fn set(
 fn remove_lost_names(
     staged: &mut StagedTree<'_>,
     affected: &Affected,
-    gone: &mut BTreeMap<Ino, RemovedObject>,
+    removed: &mut BTreeMap<Ino, RemovedObject>,
 ) -> MergeResult<BTreeSet<Ino>> {
     let mut lost = BTreeSet::new();
     for (at, before) in &affected.links {
@@ -263,8 +263,8 @@ fn remove_lost_names(
         if was_agreed {
             staged.set_link(at, None);
             lost.insert(here);
-            if let Some(gone) = gone.get_mut(&here) {
-                gone.lost_names.push(at.clone());
+            if let Some(removed) = removed.get_mut(&here) {
+                removed.lost_names.push(at.clone());
             }
         }
     }

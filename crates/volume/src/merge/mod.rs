@@ -30,7 +30,7 @@
 //! [`resolve`]. So later changes of the store apply to a tree without conflicts.
 //!
 //! If the volume is configured to keep conflict copies, a conflict is resolved as it arises: this node's side gets the name,
-//! and the other side a name beside it.
+//! and the other side a name next to it.
 //!
 //! This node's side may be an object that the store has elsewhere: a file then has one more name; a directory stays where the
 //! store has it, and the conflict records the requested location. These rules keep the tree, including the sides of
@@ -59,13 +59,13 @@ use serde::{Deserialize, Serialize};
 use crate::id::{NodeName, ObjectId, Seq};
 use crate::object::{Object, VersionedObject};
 
-pub use conflict_copy::{ATTRIBUTE, KEEP_BOTH_VALUE, theirs_beside};
+pub use conflict_copy::{ATTRIBUTE, KEEP_BOTH_VALUE};
 pub(crate) use cycle::CycleDetector;
 pub use log_apply::{apply_entry, begin};
-pub use push::{DirtySet, PushPlan, Upload, UploadSet, UploadedContent, combine, push};
-pub use resolve::{Side, conflict_copy_name, keep_both, resolve};
+pub use push::{DirtySet, FileUpload, PushPlan, UploadSet, UploadedContent, combine, push};
+pub use resolve::{Side, keep_both, resolve};
 pub use resync::{Snapshot, resync};
-pub use staged_tree::{Changes, IdAllocator, LinkTarget, StagedTree};
+pub use staged_tree::{Changes, IdAllocator};
 
 /// A node's local inode number. The root directory is [`ROOT`].
 pub type Ino = u64;
@@ -189,7 +189,7 @@ pub trait Trees {
     ///
     /// # Errors
     /// The [`Errno`] of reading the replica.
-    fn sides(&self, mine: Ino) -> Result<Vec<DentryKey>, Errno>;
+    fn sides(&self, local: Ino) -> Result<Vec<DentryKey>, Errno>;
 
     /// Returns the names with conflicts in a directory.
     ///

@@ -103,7 +103,7 @@ impl StagedTree<'_> {
     /// Restores a directory that was deleted locally and changed in the store, with all that was in it. The deletion is the
     /// local side of a conflict at the topmost directory restored.
     pub(super) fn revive(&mut self, num: Ino) -> MergeResult {
-        let mut gone = Vec::new();
+        let mut displaced = Vec::new();
         let (mut num, mut way) = (num, CycleDetector::default());
         let top = loop {
             let Some(at) = self.names(Tree::Base, num)?.into_iter().next() else {
@@ -116,13 +116,13 @@ impl StagedTree<'_> {
             if way.closes_cycle(above) {
                 return Err(cycle_error());
             }
-            gone.push((at, num));
+            displaced.push((at, num));
             num = above;
         };
         self.place_remote(&top, num)?;
         self.record_conflict(&top, ConflictKind::DeletedChanged, None, None)?;
         self.restore(self.alias(num))?;
-        while let Some((at, num)) = gone.pop() {
+        while let Some((at, num)) = displaced.pop() {
             if !self.has_local_name(num)? {
                 self.place_remote(&at, num)?;
             }
@@ -155,8 +155,8 @@ impl StagedTree<'_> {
             self.set_link(at, Some(remote));
             return Ok(());
         };
-        if let Some(places) = self.deletion_candidates.get_mut(&local) {
-            places.push(at.clone());
+        if let Some(lost_names) = self.deletion_candidates.get_mut(&local) {
+            lost_names.push(at.clone());
             self.set_link(at, Some(remote));
             return Ok(());
         }

@@ -10,15 +10,15 @@ use crate::store::validate::MAX_NAME_BYTES;
 /// A side of a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// This node's.
-    Mine,
-    /// The store's.
-    Theirs,
+    /// The side of this node.
+    Local,
+    /// The side of the store.
+    Remote,
 }
 
-/// Returns the name of this node's version beside another one: the name, `.conflict-`, the node; from the second on `~` and a
+/// Returns the name of this node's version next to another one: the name, `.conflict-`, the node; from the second on `~` and a
 /// number. A name that gets too long is truncated before that.
-pub fn conflict_copy_name(name: &[u8], node: &NodeName, n: u32) -> Vec<u8> {
+pub(crate) fn conflict_copy_name(name: &[u8], node: &NodeName, n: u32) -> Vec<u8> {
     let tail = match n {
         0 | 1 => format!(".conflict-{node}"),
         n => format!(".conflict-{node}~{n}"),
@@ -28,7 +28,7 @@ pub fn conflict_copy_name(name: &[u8], node: &NodeName, n: u32) -> Vec<u8> {
 }
 
 /// Keeps both sides of the conflict at a name: the store's under the name, and this node's, which is called `own`,
-/// beside it. A local side that was deleted or has another name in the tree gets no name beside.
+/// next to it. A local side that was deleted or has another name in the tree gets no such name.
 ///
 /// # Errors
 /// [`PlanError::Cannot`] if there is no conflict; [`PlanError::Read`].
@@ -66,7 +66,7 @@ pub fn resolve(
     draft.set_conflict(at, None);
     let remote = draft.link(at)?;
     match (keep, conflict.local) {
-        (Side::Theirs, Some(local)) => {
+        (Side::Remote, Some(local)) => {
             if !draft.is_reachable(local)? {
                 match draft.base(local)? {
                     None => draft.drop_tree(local)?,
@@ -75,11 +75,11 @@ pub fn resolve(
                 }
             }
         }
-        (Side::Theirs, None) => {}
-        (Side::Mine, None) => draft.remove(at)?,
+        (Side::Remote, None) => {}
+        (Side::Local, None) => draft.remove(at)?,
         // Both sides have become the same object.
-        (Side::Mine, Some(local)) if remote == Some(local) => {}
-        (Side::Mine, Some(local)) => {
+        (Side::Local, Some(local)) if remote == Some(local) => {}
+        (Side::Local, Some(local)) => {
             if draft.has_local_name(local)?
                 && (conflict.kind == ConflictKind::Moved || draft.is_directory(local)?)
             {
@@ -120,11 +120,11 @@ enum Task {
     /// Delete the local side of a conflict.
     DropSide(DentryKey),
     /// Delete an object unknown to the store.
-    Forget(Ino),
+    Delete(Ino),
 }
 
 impl StagedTree<'_> {
-    /// Returns a name beside another one that is unused in both trees and has no conflict.
+    /// Returns a name next to another one that is unused in both trees and has no conflict.
     fn free_name(&self, at: &DentryKey, own: &NodeName) -> MergeResult<DentryKey> {
         for n in 1..10_000 {
             let candidate = DentryKey { parent: at.parent, name: conflict_copy_name(&at.name, own, n) };
@@ -191,7 +191,7 @@ impl StagedTree<'_> {
                     }
                 }
                 Task::Sides(num) => {
-                    tasks.push(Task::Forget(num));
+                    tasks.push(Task::Delete(num));
                     tasks.extend(self.conflicts_in(num)?.into_iter().rev().map(Task::DropSide));
                 }
                 Task::DropSide(at) => {
@@ -204,8 +204,8 @@ impl StagedTree<'_> {
                         tasks.push(if is_known { Task::Clear(local) } else { Task::Drop(local) });
                     }
                 }
-                Task::Forget(num) if self.base(num)?.is_some() => {}
-                Task::Forget(num) => self.delete_unreachable(num)?,
+                Task::Delete(num) if self.base(num)?.is_some() => {}
+                Task::Delete(num) => self.delete_unreachable(num)?,
             }
         }
         Ok(())

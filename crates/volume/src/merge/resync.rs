@@ -23,7 +23,7 @@ pub struct Snapshot {
 /// Returns the changes of both trees once the store's tree is the base, as if one commit had made all the difference.
 ///
 /// `own` are commits of this node that the store accepted and whose log entries were not read: their changes are not changes of
-/// others. `theirs` names the other side of conflicts.
+/// others. `remote_node` names the other side of conflicts.
 ///
 /// # Errors
 /// [`PlanError::Log`] if the snapshot is inconsistent; [`PlanError::Read`].
@@ -32,16 +32,16 @@ pub fn resync(
     fresh: &mut dyn IdAllocator,
     own: &[Transaction],
     snapshot: &Snapshot,
-    theirs: &NodeName,
+    remote_node: &NodeName,
 ) -> Result<Changes, PlanError> {
-    let mut staged = StagedTree::new(trees, fresh, theirs.clone());
+    let mut staged = StagedTree::new(trees, fresh, remote_node.clone());
     let mut affected = Affected::default();
     let mut emptied = BTreeSet::new();
     for item in own {
         record_freed_names(&staged, &mut affected, item)?;
         let entry = LogEntry {
             seq: Seq(0),
-            node: theirs.clone(),
+            node: remote_node.clone(),
             at: crate::object::Time(0),
             change: item.mutations.clone(),
         };

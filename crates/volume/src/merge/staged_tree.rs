@@ -19,9 +19,9 @@ pub trait IdAllocator {
 }
 
 /// The object that a name refers to: locally, and in the base with the commit that set the name.
-pub type LinkTarget = (Option<Ino>, Option<(Ino, Seq)>);
+pub(crate) type LinkTarget = (Option<Ino>, Option<(Ino, Seq)>);
 
-/// The result of a merge: new values of everything that changed. What is equal in both trees is not dirty.
+/// The result of a merge: new values of everything that changed. Values that are equal in both trees are not dirty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
     /// Objects: local and in the base.
@@ -70,7 +70,7 @@ impl fmt::Display for DisplayedIno {
 }
 
 /// The trees with staged changes.
-pub struct StagedTree<'a> {
+pub(crate) struct StagedTree<'a> {
     trees: &'a dyn Trees,
     fresh: &'a mut dyn IdAllocator,
     /// Author of the changes being merged, recorded as the other side of conflicts.
@@ -220,8 +220,8 @@ impl<'a> StagedTree<'a> {
     }
 
     /// Returns the names with conflicts whose local side is this object.
-    pub(super) fn sides(&self, mine: Ino) -> MergeResult<BTreeSet<DentryKey>> {
-        Ok(self.conflicts.of(mine, self.trees.sides(mine)?))
+    pub(super) fn sides(&self, local: Ino) -> MergeResult<BTreeSet<DentryKey>> {
+        Ok(self.conflicts.of(local, self.trees.sides(local)?))
     }
 
     /// Reports whether an object is reachable for users, in the tree or in a conflict.
@@ -279,7 +279,7 @@ impl<'a> StagedTree<'a> {
         let (mut at, mut way) = (directory, CycleDetector::default());
         while at != above {
             match if at == ROOT { None } else { self.location(at)? } {
-                Some(place) => at = place.parent,
+                Some(location) => at = location.parent,
                 None => return Ok(false),
             }
             if way.closes_cycle(at) {
@@ -358,22 +358,22 @@ impl<'a> StagedTree<'a> {
         self.conflicts.set(at.clone(), conflict);
     }
 
-    /// Records the local side of a conflict at a name. A name has one conflict: a further one gets a name beside it. A
+    /// Records the local side of a conflict at a name. A name has one conflict: a further one gets a name next to it. A
     /// directory is a side only once: an earlier conflict of it is dropped.
     pub(super) fn record_conflict(
         &mut self,
         at: &DentryKey,
         kind: ConflictKind,
-        mine: Option<Ino>,
+        local: Option<Ino>,
         origin: Option<ObjectId>,
     ) -> MergeResult {
         let at = &self.current_key(at);
-        let conflict = Conflict { kind, local: mine, origin, remote_node: self.author.clone() };
-        let taken = self.conflict(at)?.is_some_and(|there| there.local.is_some_and(|num| Some(num) != mine));
-        if let Some(mine) = mine
-            && self.is_directory(mine)?
+        let conflict = Conflict { kind, local, origin, remote_node: self.author.clone() };
+        let taken = self.conflict(at)?.is_some_and(|there| there.local.is_some_and(|num| Some(num) != local));
+        if let Some(local) = local
+            && self.is_directory(local)?
         {
-            for earlier in self.sides(mine)? {
+            for earlier in self.sides(local)? {
                 self.set_conflict(&earlier, None);
             }
         }
@@ -381,18 +381,18 @@ impl<'a> StagedTree<'a> {
             self.set_conflict(at, Some(conflict));
             return Ok(());
         }
-        if mine.is_none() {
+        if local.is_none() {
             return Ok(());
         }
         for n in 2u64.. {
             let tail = format!("~{n}").into_bytes();
             let kept = at.name.len().min(255 - tail.len());
-            let beside = DentryKey { parent: at.parent, name: [&at.name[..kept], &tail].concat() };
-            if self.link(&beside)?.is_none()
-                && self.base_link(&beside)?.is_none()
-                && self.conflict(&beside)?.is_none()
+            let copy = DentryKey { parent: at.parent, name: [&at.name[..kept], &tail].concat() };
+            if self.link(&copy)?.is_none()
+                && self.base_link(&copy)?.is_none()
+                && self.conflict(&copy)?.is_none()
             {
-                self.set_conflict(&beside, Some(conflict));
+                self.set_conflict(&copy, Some(conflict));
                 break;
             }
         }
@@ -430,23 +430,23 @@ impl<'a> StagedTree<'a> {
         self.set_base(num, None)
     }
 
-    /// Identifies the local object `ours` with the store's object `new`, which was just created: it keeps its inode number.
-    pub(super) fn adopt(&mut self, ours: Ino, new: Ino) -> MergeResult {
+    /// Identifies the local object `local` with the store's object `new`, which was just created: it keeps its inode number.
+    pub(super) fn adopt(&mut self, local: Ino, new: Ino) -> MergeResult {
         let Some(stored) = self.base(new)? else { return Ok(()) };
-        if let Some(old) = self.local(ours)? {
+        if let Some(old) = self.local(local)? {
             self.set_num(old.id, None);
         }
         for at in self.names(Tree::Base, new)? {
             let seq = self.base_link(&at)?.map_or(Seq(0), |(_, seq)| seq);
-            self.set_base_link(&at, Some((ours, seq)))?;
+            self.set_base_link(&at, Some((local, seq)))?;
             if self.link(&at)? == Some(new) {
-                self.set_link(&at, Some(ours));
+                self.set_link(&at, Some(local));
             }
         }
         for tree in [Tree::Base, Tree::Local] {
             for (name, child) in self.children(tree, new)? {
                 let (from, to) =
-                    (DentryKey { parent: new, name: name.clone() }, DentryKey { parent: ours, name });
+                    (DentryKey { parent: new, name: name.clone() }, DentryKey { parent: local, name });
                 match tree {
                     Tree::Base => {
                         let seq = self.base_link(&from)?.map_or(Seq(0), |(_, seq)| seq);
@@ -462,15 +462,15 @@ impl<'a> StagedTree<'a> {
                 }
             }
         }
-        self.set_local(ours, Some(stored.object.clone()));
-        self.set_num(stored.object.id, Some(ours));
-        self.set_base(ours, Some(stored))?;
+        self.set_local(local, Some(stored.object.clone()));
+        self.set_num(stored.object.id, Some(local));
+        self.set_base(local, Some(stored))?;
         self.set_local(new, None);
         self.set_base(new, None)?;
         self.created.remove(&new);
-        self.created.insert(ours);
-        self.alias.insert(new, ours);
-        self.identified.insert(ours);
+        self.created.insert(local);
+        self.alias.insert(new, local);
+        self.identified.insert(local);
         Ok(())
     }
 

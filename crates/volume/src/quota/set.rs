@@ -5,8 +5,8 @@ use std::cell::RefCell;
 
 use super::{ATTRIBUTE, Limits, MAX_USERS};
 use crate::id::NodeName;
+use crate::maintenance::volume_settings;
 use crate::store::{MetaStore, StoreError};
-use crate::volume_settings;
 
 /// A change of the limits.
 pub type Change<'a> = &'a dyn Fn(&mut Limits);
@@ -14,7 +14,7 @@ pub type Change<'a> = &'a dyn Fn(&mut Limits);
 /// Returns the limits of a volume.
 ///
 /// # Errors
-/// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+/// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
 pub fn limits(meta: &dyn MetaStore) -> Result<Limits, StoreError> {
     Ok(volume_settings::get(meta, ATTRIBUTE)?.map(|value| Limits::parse(&value)).unwrap_or_default())
 }

@@ -39,7 +39,7 @@ pub use error::ReplicaError;
 pub use namespace::dentries::{DirEntry, NewObject, Rename};
 pub use namespace::setattr::SetAttr;
 pub use sync_adapter::SyncAdapter;
-pub use sync_adapter::applying::{Applying, LocalObject};
+pub use sync_adapter::apply_transaction::{Applying, LocalObject};
 pub use sync_adapter::conflicts::{ConflictInfo, Version};
 pub use sync_adapter::local_changes::{LocalChange, PendingLink, PendingObject};
 
@@ -57,7 +57,7 @@ use crate::object::Time;
 
 /// Receives invalidations for changes applied by synchronisation: the caches in front of a replica.
 ///
-/// The calls are made before anybody can see the change, with the replica locked: they must not block or call back.
+/// The calls are made before a caller can see the change, with the replica locked: they must not block or call back.
 pub trait KernelCache: Send + Sync {
     /// Invalidates the attributes of an object.
     fn object_changed(&self, num: u64);
@@ -72,7 +72,7 @@ pub trait KernelCache: Send + Sync {
         Box::pin(std::future::ready(()))
     }
 
-    /// Completes once all invalidations issued so far have taken effect.
+    /// Completes once all invalidations issued before the call have taken effect.
     fn settled(&self) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -157,7 +157,7 @@ pub struct Replica {
 
 /// State shared with the background threads.
 pub(crate) struct Inner {
-    core: Mutex<ReplicaDb>,
+    db: Mutex<ReplicaDb>,
     shared: Shared,
     foreground: ForegroundLoad,
 }
@@ -195,18 +195,18 @@ impl Shared {
     }
 
     /// Commits the transaction. On failure, invalidates the caches if the database rolled back.
-    fn commit(&self, core: &mut ReplicaDb) -> Result<()> {
-        let done = self.durability.commit(core);
+    fn commit(&self, db: &mut ReplicaDb) -> Result<()> {
+        let done = self.durability.commit(db);
         if done.is_err() {
-            self.invalidate_rolled_back(core);
+            self.invalidate_rolled_back(db);
         }
         done
     }
 
     /// After a rollback, invalidates every name and the contents of all referenced inodes: replies may have shown lost
     /// changes.
-    fn invalidate_rolled_back(&self, core: &mut ReplicaDb) {
-        if !core.take_rolled_back() {
+    fn invalidate_rolled_back(&self, db: &mut ReplicaDb) {
+        if !db.take_rolled_back() {
             return;
         }
         self.rollbacks.fetch_add(1, Ordering::Relaxed);
@@ -234,10 +234,10 @@ impl Replica {
         db::schema::prepare(&db)?;
         let is_new = db::schema::create(&db)?;
         let first_id = u128::from(options.ids.unwrap_or_else(rand::random)) << 64;
-        let mut core = ReplicaDb::new(db, first_id)?;
+        let mut db = ReplicaDb::new(db, first_id)?;
         let files = BackingDir::open(directory)?;
-        recover::recover(&mut core, &files, &options, is_new)?;
-        core.conflicts = db::conflict_dirs::directories(&core)
+        recover::recover(&mut db, &files, &options, is_new)?;
+        db.conflicts = db::conflict_dirs::directories(&db)
             .map_err(|fail| data::backing::unusable("conflicts".as_ref(), fail.errno.into()))?;
         let durable = Durability::new(&path);
         let shared = Shared {
@@ -251,7 +251,7 @@ impl Replica {
             offline_misses: cache::offline_misses::OfflineMisses::default(),
             cache_counters: cache::cache_stats::CacheCounters::default(),
             cache_changed: cache::eviction::Notify::default(),
-            limited: core.usage.flag(),
+            limited: db.usage.flag(),
             fetcher: RwLock::new(None),
             kernel_cache: OnceLock::new(),
             applied: AtomicU64::new(0),
@@ -263,7 +263,7 @@ impl Replica {
             _lock: lock,
         };
         let inner = Arc::new(Inner {
-            core: Mutex::new(core),
+            db: Mutex::new(db),
             shared,
             foreground: ForegroundLoad::new(options.background),
         });
@@ -338,11 +338,11 @@ impl Replica {
         if !self.inner.shared.lookup_counts.remove(num, uses) {
             return;
         }
-        let mut core = self.inner.core.lock();
-        if core.unlinked_open.contains(&num) && !core.opens.contains_key(&num) {
+        let mut db = self.inner.db.lock();
+        if db.unlinked_open.contains(&num) && !db.opens.contains_key(&num) {
             // A failure is logged and repaired when the replica is opened again.
-            let dropped = core.drop_unlinked(num);
-            drop(core);
+            let dropped = db.drop_unlinked(num);
+            drop(db);
             if dropped.is_ok() {
                 self.inner.shared.durability.notify_changed();
             }
@@ -361,7 +361,7 @@ impl Replica {
         self.inner.shared.lookup_counts.contains(num)
     }
 
-    /// Counts changes applied by synchronisation: incremented before [`KernelCache`] is notified and before anybody can see
+    /// Counts changes applied by synchronisation: incremented before [`KernelCache`] is notified and before a caller can see
     /// them.
     pub fn applied(&self) -> u64 {
         self.inner.shared.applied.load(Ordering::SeqCst)
@@ -382,7 +382,7 @@ impl Replica {
     /// # Errors
     /// EIO.
     pub fn cursor(&self) -> Result<Seq, Errno> {
-        self.read(|core| core.cursor())
+        self.read(|db| db.cursor())
     }
 
     /// Reports whether the user set this node offline.
@@ -390,7 +390,7 @@ impl Replica {
     /// # Errors
     /// EIO.
     pub fn is_offline_requested(&self) -> Result<bool, Errno> {
-        self.read(|core| Ok(core.db.prepare_cached("SELECT 1 FROM meta WHERE key = 'offline'")?.exists([])?))
+        self.read(|db| Ok(db.db.prepare_cached("SELECT 1 FROM meta WHERE key = 'offline'")?.exists([])?))
     }
 
     /// Stores whether the user set this node offline; the setting survives a restart.
@@ -398,11 +398,11 @@ impl Replica {
     /// # Errors
     /// EIO, ENOSPC.
     pub fn set_offline(&self, offline: bool) -> Result<(), Errno> {
-        self.change(|core, _| {
-            core.begin()?;
-            core.db.execute("DELETE FROM meta WHERE key = 'offline'", [])?;
+        self.change(|db, _| {
+            db.begin()?;
+            db.db.execute("DELETE FROM meta WHERE key = 'offline'", [])?;
             if offline {
-                core.db.execute("INSERT INTO meta VALUES ('offline', 1)", [])?;
+                db.db.execute("INSERT INTO meta VALUES ('offline', 1)", [])?;
             }
             Ok(())
         })?;
@@ -422,24 +422,24 @@ impl Replica {
 impl Inner {
     /// Reads for synchronisation, which takes the lock as background work: it is not counted as foreground load.
     fn read_in_background<T>(&self, read: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
-        read(&mut self.core.lock()).map_err(|fail| fail.errno)
+        read(&mut self.db.lock()).map_err(|fail| fail.errno)
     }
 
     fn read<T>(&self, read: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
-        read(&mut self.foreground.lock_foreground(&self.core)).map_err(|fail| fail.errno)
+        read(&mut self.foreground.lock_foreground(&self.db)).map_err(|fail| fail.errno)
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut ReplicaDb, &Shared) -> Result<T>) -> Result<T, Errno> {
-        let mut core = self.foreground.lock_foreground(&self.core);
-        let done = change(&mut core, &self.shared);
+        let mut db = self.foreground.lock_foreground(&self.db);
+        let done = change(&mut db, &self.shared);
         let fail = match done {
             Ok(done) => {
-                core.changes += 1;
-                let full = core.changes >= db::group_commit::MAX_BATCH_CHANGES;
-                if full && let Err(fail) = self.shared.commit(&mut core) {
+                db.changes += 1;
+                let full = db.changes >= db::group_commit::MAX_BATCH_CHANGES;
+                if full && let Err(fail) = self.shared.commit(&mut db) {
                     return Err(fail.errno);
                 }
-                drop(core);
+                drop(db);
                 self.shared.durability.notify_changed();
                 return Ok(done);
             }
@@ -447,8 +447,8 @@ impl Inner {
         };
         if fail.database {
             // A partly executed change must not be committed, and it cannot be separated from the rest of the transaction.
-            core.roll_back();
-            self.shared.invalidate_rolled_back(&mut core);
+            db.roll_back();
+            self.shared.invalidate_rolled_back(&mut db);
         }
         Err(fail.errno)
     }

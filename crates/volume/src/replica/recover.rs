@@ -16,44 +16,44 @@ use crate::replica::error::OpError;
 use crate::replica::{Options, ReplicaError};
 
 pub(crate) fn recover(
-    core: &mut ReplicaDb,
+    db: &mut ReplicaDb,
     files: &BackingDir,
     options: &Options,
     is_new: bool,
 ) -> Result<(), ReplicaError> {
     let failed = |fail: OpError| unusable(std::path::Path::new("the replica"), fail.errno.into());
     // The machine may have crashed between the two steps of creating a replica.
-    let is_begun = core.db.prepare("SELECT 1 FROM meta WHERE key = 'volume'")?.exists([])?;
+    let is_begun = db.db.prepare("SELECT 1 FROM meta WHERE key = 'volume'")?.exists([])?;
     if is_new || !is_begun {
-        begin_empty(core, options).map_err(failed)?;
-        core.discard_unsynced().map_err(failed)?;
-        return core.commit().map_err(failed);
+        begin_empty(db, options).map_err(failed)?;
+        db.discard_unsynced().map_err(failed)?;
+        return db.commit().map_err(failed);
     }
-    ensure_matches(core, "volume", &options.volume)?;
-    ensure_matches(core, "node", options.node.as_str())?;
-    let has_crashed = core.discard_unsynced().map_err(failed)?;
-    record_writes(core, files).map_err(failed)?;
-    drop_unlinked_objects(core).map_err(failed)?;
+    ensure_matches(db, "volume", &options.volume)?;
+    ensure_matches(db, "node", options.node.as_str())?;
+    let has_crashed = db.discard_unsynced().map_err(failed)?;
+    record_writes(db, files).map_err(failed)?;
+    drop_unlinked_objects(db).map_err(failed)?;
     if has_crashed {
-        schedule_reappeared(core, files).map_err(failed)?;
+        schedule_reappeared(db, files).map_err(failed)?;
     }
-    core.commit().map_err(failed)?;
+    db.commit().map_err(failed)?;
     point(Failpoint::ReplicaRecovered).map_err(|errno| failed(errno.into()))?;
     // Backing files of objects whose creation was never committed have numbers from the last reservations.
-    let first = if has_crashed { 0 } else { core.reserved_until().saturating_sub(2 * INO_RESERVATION) };
-    remove_unknown(core, files, first)
+    let first = if has_crashed { 0 } else { db.reserved_until().saturating_sub(2 * INO_RESERVATION) };
+    remove_unknown(db, files, first)
 }
 
-fn begin_empty(core: &mut ReplicaDb, options: &Options) -> Result<(), OpError> {
-    core.begin()?;
-    let mut set = core.db.prepare_cached("INSERT INTO meta VALUES (?1, ?2)")?;
+fn begin_empty(db: &mut ReplicaDb, options: &Options) -> Result<(), OpError> {
+    db.begin()?;
+    let mut set = db.db.prepare_cached("INSERT INTO meta VALUES (?1, ?2)")?;
     set.execute(params!["volume", options.volume])?;
     set.execute(params!["node", options.node.as_str()])?;
     set.execute(params!["cursor", 0])?;
     set.execute(params!["reserved", 2])?;
     drop(set);
     let now = (options.clock)();
-    core.save(Inode {
+    db.save(Inode {
         ino: ROOT,
         id: ObjectId::ROOT,
         kind: Kind::Directory,
@@ -78,9 +78,9 @@ fn begin_empty(core: &mut ReplicaDb, options: &Options) -> Result<(), OpError> {
     Ok(())
 }
 
-fn ensure_matches(core: &ReplicaDb, property: &'static str, requested: &str) -> Result<(), ReplicaError> {
+fn ensure_matches(db: &ReplicaDb, property: &'static str, requested: &str) -> Result<(), ReplicaError> {
     let query = "SELECT value FROM meta WHERE key = ?1";
-    let found: Option<String> = core.db.query_row(query, [property], |row| row.get(0)).optional()?;
+    let found: Option<String> = db.db.query_row(query, [property], |row| row.get(0)).optional()?;
     match found {
         Some(found) if found == requested => Ok(()),
         found => Err(ReplicaError::Mismatch {
@@ -91,40 +91,40 @@ fn ensure_matches(core: &ReplicaDb, property: &'static str, requested: &str) -> 
     }
 }
 
-fn numbers(core: &ReplicaDb, query: &str) -> Result<Vec<u64>, OpError> {
-    let mut query = core.db.prepare(query)?;
+fn numbers(db: &ReplicaDb, query: &str) -> Result<Vec<u64>, OpError> {
+    let mut query = db.db.prepare(query)?;
     let rows = query.query_map([], |row| row.get(0).map(number))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
 /// Records size and time of files that were open for writing, from their backing files.
-fn record_writes(core: &mut ReplicaDb, files: &BackingDir) -> Result<(), OpError> {
-    for num in numbers(core, "SELECT num FROM object WHERE maybe_dirty")? {
-        let Some(mut node) = core.find(num)?.filter(|node| node.links > 0) else { continue };
+fn record_writes(db: &mut ReplicaDb, files: &BackingDir) -> Result<(), OpError> {
+    for num in numbers(db, "SELECT num FROM object WHERE maybe_dirty")? {
+        let Some(mut inode) = db.find(num)?.filter(|inode| inode.links > 0) else { continue };
         // A new file whose name never reached the disk's directory is empty.
         let file = files.open_or_create(num)?;
         let (size, modified) = open_file::size_and_mtime(&file)?;
         // A new file that was never opened for writing has not set the time of its backing file yet.
-        let is_untouched = (size, node.size) == (0, 0) && !node.dirty.contains(Dirty::CONTENT);
-        if size != node.size || modified > node.modified && !is_untouched {
-            core.begin()?;
-            node.size = size;
-            node.modified = node.modified.max(modified);
-            node.changed = node.changed.max(modified);
-            node.generation += 1;
-            core.save(node);
+        let is_untouched = (size, inode.size) == (0, 0) && !inode.dirty.contains(Dirty::CONTENT);
+        if size != inode.size || modified > inode.modified && !is_untouched {
+            db.begin()?;
+            inode.size = size;
+            inode.modified = inode.modified.max(modified);
+            inode.changed = inode.changed.max(modified);
+            inode.generation += 1;
+            db.save(inode);
         }
     }
     Ok(())
 }
 
-/// Removes unlinked objects, which nobody references now.
-fn drop_unlinked_objects(core: &mut ReplicaDb) -> Result<(), OpError> {
-    core.flush()?;
-    for num in numbers(core, "SELECT num FROM object WHERE nlink = 0")? {
+/// Removes unlinked objects, which have no references now.
+fn drop_unlinked_objects(db: &mut ReplicaDb) -> Result<(), OpError> {
+    db.flush()?;
+    for num in numbers(db, "SELECT num FROM object WHERE nlink = 0")? {
         if num != ROOT {
-            core.mark_unlinked(num)?;
-            core.drop_unlinked(num)?;
+            db.mark_unlinked(num)?;
+            db.drop_unlinked(num)?;
         }
     }
     Ok(())
@@ -132,23 +132,23 @@ fn drop_unlinked_objects(core: &mut ReplicaDb) -> Result<(), OpError> {
 
 /// Schedules the removal of backing files that reappeared, with their old data, after a machine crash: nothing must be
 /// fetched into them.
-fn schedule_reappeared(core: &mut ReplicaDb, files: &BackingDir) -> Result<(), OpError> {
-    core.flush()?;
+fn schedule_reappeared(db: &mut ReplicaDb, files: &BackingDir) -> Result<(), OpError> {
+    db.flush()?;
     for num in files.numbers_from(0)? {
         let query = "SELECT 1 FROM object WHERE num = ?1 AND kind = 0 AND state = 0";
-        if core.db.prepare_cached(query)?.exists([num as i64])? {
-            core.schedule_unlink(num)?;
+        if db.db.prepare_cached(query)?.exists([num as i64])? {
+            db.schedule_unlink(num)?;
         }
     }
     Ok(())
 }
 
 /// Removes backing files, from a number on, that belong to no object.
-fn remove_unknown(core: &ReplicaDb, files: &BackingDir, first: u64) -> Result<(), ReplicaError> {
+fn remove_unknown(db: &ReplicaDb, files: &BackingDir, first: u64) -> Result<(), ReplicaError> {
     let unusable = |error| unusable(std::path::Path::new("data"), error);
     for num in files.numbers_from(first).map_err(unusable)? {
         let is_known =
-            |num: u64| core.db.prepare_cached("SELECT 1 FROM object WHERE num = ?1")?.exists([num as i64]);
+            |num: u64| db.db.prepare_cached("SELECT 1 FROM object WHERE num = ?1")?.exists([num as i64]);
         let is_known = is_known(num).map_err(|error| unusable(OpError::from(error).errno.into()))?;
         if !is_known {
             files.remove(num).map_err(unusable)?;

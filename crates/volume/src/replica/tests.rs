@@ -48,8 +48,8 @@ type Names = BTreeMap<(u64, Vec<u8>), u64>;
 
 fn names(replica: &Replica, query: &str) -> Names {
     replica
-        .read(|core| {
-            let mut query = core.db.prepare(query)?;
+        .read(|db| {
+            let mut query = db.db.prepare(query)?;
             let rows = query.query_map([], |row| {
                 Ok(((row.get::<_, i64>(0)? as u64, row.get(1)?), row.get::<_, i64>(2)? as u64))
             })?;
@@ -84,9 +84,9 @@ fn check(replica: &Replica) {
         }
     }
     for num in all.values().copied().collect::<BTreeSet<_>>() {
-        let node = replica.get(num).unwrap();
-        assert_eq!(node.links, links[&num], "names of {num}");
-        assert_eq!(node.subdirs, subdirs.get(&num).copied().unwrap_or(0), "directories in {num}");
+        let inode = replica.get(num).unwrap();
+        assert_eq!(inode.links, links[&num], "names of {num}");
+        assert_eq!(inode.subdirs, subdirs.get(&num).copied().unwrap_or(0), "directories in {num}");
     }
 }
 
@@ -325,7 +325,7 @@ proptest! {
 }
 
 #[test]
-fn what_cancels_is_no_change() {
+fn reverted_change_is_not_a_local_change() {
     let directory = tempfile::tempdir().unwrap();
     let replica = open(directory.path());
     let made = replica.make(ROOT, b"a", new(Kind::Regular)).unwrap();
@@ -375,11 +375,11 @@ fn a_change_during_a_push_is_pushed_again() {
     });
     assert!(removed, "{left:?}");
     replica.mark_link_committed(ROOT, b"a", None).unwrap();
-    assert!(replica.read(|core| core.find(num)).unwrap().is_none());
+    assert!(replica.read(|db| db.find(num)).unwrap().is_none());
 }
 
 #[test]
-fn what_is_open_outlives_its_name() {
+fn open_file_outlives_its_name() {
     let directory = tempfile::tempdir().unwrap();
     let replica = open(directory.path());
     let num = replica.make(ROOT, b"a", new(Kind::Regular)).unwrap().ino;
@@ -419,7 +419,7 @@ fn files_that_were_never_committed_go() {
 }
 
 #[test]
-fn what_was_written_before_a_crash_is_a_change() {
+fn write_before_crash_is_a_local_change() {
     let directory = tempfile::tempdir().unwrap();
     let replica = open(directory.path());
     let num = replica.make(ROOT, b"a", new(Kind::Regular)).unwrap().ino;
@@ -428,13 +428,13 @@ fn what_was_written_before_a_crash_is_a_change() {
     (&*opened.file).write_all(b"bytes").unwrap();
     drop(replica);
     let replica = open(directory.path());
-    let node = replica.get(num).unwrap();
-    assert!(node.maybe_dirty && node.size == 5 && node.dirty.contains(Dirty::CONTENT));
+    let inode = replica.get(num).unwrap();
+    assert!(inode.maybe_dirty && inode.size == 5 && inode.dirty.contains(Dirty::CONTENT));
     assert!(matches!(&replica.pending(9).unwrap()[..], [LocalChange::Object(object)] if object.maybe_dirty));
 }
 
 #[test]
-fn what_was_written_to_a_new_file_before_a_crash_is_known() {
+fn write_to_new_file_before_crash_is_recovered() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path());
     let file = replica.make(ROOT, b"f", new(Kind::Regular)).unwrap();
@@ -513,26 +513,26 @@ impl Fetcher for Store {
 fn contents_come_when_they_are_wanted() {
     let directory = tempfile::tempdir().unwrap();
     let replica = open(directory.path());
-    let node = replica.make(ROOT, b"a", new(Kind::Regular)).unwrap();
+    let inode = replica.make(ROOT, b"a", new(Kind::Regular)).unwrap();
     agree(&replica, 1);
-    let mut stored = replica.apply(|applying| applying.local(&node)).unwrap();
+    let mut stored = replica.apply(|applying| applying.local(&inode)).unwrap();
     stored.object.content = Content { size: 35, digest: [1; 32], ..Content::empty() };
     stored.created = Seq(1);
-    replica.apply(|applying| applying.set_object(node.id, Some(&stored), LocalObject::Agreed)).unwrap();
-    let node = replica.get(node.ino).unwrap();
-    assert_eq!((node.size, node.state), (35, CacheState::Absent));
-    assert_eq!(replica.ensure_present(node.ino, 0..5).unwrap_err(), Errno::NETUNREACH);
-    assert_eq!(replica.open_file(node.ino, true, false).unwrap_err(), Errno::NETUNREACH);
+    replica.apply(|applying| applying.set_object(inode.id, Some(&stored), LocalObject::Agreed)).unwrap();
+    let inode = replica.get(inode.ino).unwrap();
+    assert_eq!((inode.size, inode.state), (35, CacheState::Absent));
+    assert_eq!(replica.ensure_present(inode.ino, 0..5).unwrap_err(), Errno::NETUNREACH);
+    assert_eq!(replica.open_file(inode.ino, true, false).unwrap_err(), Errno::NETUNREACH);
     replica.set_fetcher(Some(Arc::new(Store)));
-    replica.ensure_present(node.ino, 12..13).unwrap();
-    assert_eq!(replica.get(node.ino).unwrap().state, CacheState::Partial);
-    let opened = replica.open_file(node.ino, false, false).unwrap();
+    replica.ensure_present(inode.ino, 12..13).unwrap();
+    assert_eq!(replica.get(inode.ino).unwrap().state, CacheState::Partial);
+    let opened = replica.open_file(inode.ino, false, false).unwrap();
     assert!(!opened.complete);
     let mut byte = [0];
     std::os::unix::fs::FileExt::read_exact_at(&*opened.file, &mut byte, 15).unwrap();
     assert_eq!(byte, [15]);
-    replica.release_open(node.ino, false, opened.session);
-    let opened = replica.open_file(node.ino, true, false).unwrap();
+    replica.release_open(inode.ino, false, opened.session);
+    let opened = replica.open_file(inode.ino, true, false).unwrap();
     assert!(opened.complete && opened.file.metadata().unwrap().len() == 35);
     assert_eq!(std::io::read_to_string(&*opened.file).unwrap().len(), 35);
 }

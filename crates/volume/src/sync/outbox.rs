@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::failpoint::{Failpoint, point};
-use crate::maintenance::GRACE;
+use crate::maintenance::GRACE_PERIOD;
 use crate::merge::{Changes, DirtySet, Ino, PushPlan, UploadSet, combine, push};
 use crate::object::Time;
 use crate::store::{StoreError, Transaction};
@@ -23,10 +23,10 @@ const MAX_BATCH_COMMITS: usize = MAX_BATCH_CHANGES;
 
 /// Contents uploaded or found in the store within this time are certainly still there: the same time is left until garbage
 /// collection may delete them.
-const UPLOAD_TTL: Duration = Duration::from_secs(GRACE.as_secs() / 2);
+const UPLOAD_TTL: Duration = Duration::from_secs(GRACE_PERIOD.as_secs() / 2);
 
 /// After this time a round uploads no more contents, and commits what is uploaded.
-const UPLOAD_TIMEOUT: Duration = Duration::from_secs(GRACE.as_secs() / 24);
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(GRACE_PERIOD.as_secs() / 24);
 
 /// How far a clock may have been set back.
 const MAX_CLOCK_SETBACK: Duration = Duration::from_secs(300);

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ObjectId, Seq};
-use crate::merge::{DentryKey, DirtySet, Ino, Plan, PlanError, Trees, Upload};
+use crate::merge::{DentryKey, DirtySet, FileUpload, Ino, Plan, PlanError, Trees};
 use crate::object::{ChunkId, Object, Time};
 use crate::store::log_verifier::VerifiedPosition;
 use crate::store::{ChunkLocation, LogEntry, Precondition, StoreError, Transaction, codec};
@@ -42,7 +42,7 @@ impl Outbox {
 
     /// Returns the commits that the store may have and that are behind `cursor` in the log. The accepted commits of a batch
     /// are consecutive in the log.
-    pub fn entries_after(mut self, cursor: Seq) -> Vec<Transaction> {
+    pub(crate) fn entries_after(mut self, cursor: Seq) -> Vec<Transaction> {
         if let Some(last) = self.answered {
             let entries_after = usize::try_from(last.0.saturating_sub(cursor.0)).unwrap_or(usize::MAX);
             self.items.drain(..self.items.len().saturating_sub(entries_after));
@@ -173,8 +173,8 @@ pub trait SyncReplica {
     /// without a content.
     ///
     /// # Errors
-    /// The errors of the content store, and of reading.
-    fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Upload>, SyncError>;
+    /// The errors of the object store, and of reading.
+    fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<FileUpload>, SyncError>;
 
     /// Reports whether a file is open for writing, so that it may differ from the base at any moment.
     ///

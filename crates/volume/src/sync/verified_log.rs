@@ -66,7 +66,7 @@ impl VerifiedLog {
         replica: &impl SyncReplica,
         cursor: Seq,
     ) -> Result<(), SyncError> {
-        self.verifier.forget_before(Seq(cursor.0.saturating_sub(1)));
+        self.verifier.drop_before(Seq(cursor.0.saturating_sub(1)));
         if self.verifier.at() == cursor {
             sealer.saw(cursor, self.verifier.chain());
             if self.stored != cursor {

@@ -170,7 +170,7 @@ impl TestVolume {
 }
 
 #[test]
-fn what_is_in_use_of_a_sparse_pack_goes_into_another_one() {
+fn live_chunks_of_sparse_pack_are_moved() {
     let _alone = ALONE.lock();
     for secret in [None, Some(VolumeKey::random())] {
         let kept = TestVolume::sparse(secret);
@@ -221,7 +221,7 @@ fn a_full_pack_of_small_files_is_rewritten() {
 }
 
 #[test]
-fn what_is_small_anyway_stays() {
+fn small_packs_are_not_compacted() {
     let _alone = ALONE.lock();
     let mut kept = TestVolume::new(None);
     kept.make(10..20);
@@ -305,7 +305,7 @@ fn metadata_of_before_pieces_were_moved_free_nothing_until_they_found_them() {
     let refused = free(&copy, Duration::ZERO, None, &|_, _| ()).unwrap_err();
     assert!(matches!(refused, MaintenanceError::StoreOwner(StoreOwnerError::Moved(_))), "{refused}");
     kept.is_whole();
-    // In case the current metadata are lost.
+    // In case the current metadata is lost.
     let checked = fsck(&copy, Depth::Locations, &|_, _| ()).unwrap();
     let repaired = repair(&copy, &"repair".parse().unwrap(), &checked, &|_, _| ()).unwrap();
     assert_eq!((repaired.chunks, repaired.unrepaired, kept.unread_by(&copy)), (10, 0, 0));
@@ -345,7 +345,7 @@ fn a_pack_of_which_something_is_damaged_is_left_as_it_is() {
 }
 
 #[test]
-fn who_ends_at_any_point_loses_nothing_and_leaves_nothing() {
+fn compaction_interrupted_at_any_point_loses_nothing() {
     let _alone = ALONE.lock();
     let points = [
         Failpoint::GcDropped,

@@ -150,7 +150,7 @@ fn holes_are_stored_nowhere_and_stay_holes() {
 
 /// The file holds data of an earlier version that was never recorded, or that reappeared after a power failure.
 #[test]
-fn nothing_of_what_was_in_a_file_shows_in_holes() {
+fn holes_never_show_old_content() {
     let volume = Volume::new(ChunkKeys::open([1; 32]));
     let mut bytes = vec![0; 70 << 20];
     bytes[65 << 20..][..5].copy_from_slice(b"bytes");
@@ -214,7 +214,7 @@ fn a_range_brings_its_pieces_only() {
 }
 
 #[test]
-fn what_is_damaged_or_lost_is_told() {
+fn damaged_or_missing_chunk_is_reported() {
     for keys in keys() {
         let volume = Volume::new(keys);
         let (content, _) = volume.put(&noise(6, 3000), None);
@@ -234,7 +234,7 @@ fn what_is_damaged_or_lost_is_told() {
 
 /// Nodes with write access need not be honest.
 impl Volume {
-    /// Records a chunk location, whatever is stored there.
+    /// Records a chunk location, without a check of the data there.
     fn place(&self, id: ChunkId, place: ChunkLocation) {
         let item = Transaction { chunks: vec![(id, place)], ..Transaction::default() };
         self.meta.commit(&"n".parse().unwrap(), rand::random(), &[item]).unwrap();
@@ -368,7 +368,7 @@ fn other_pieces_than_those_of_the_file_are_damage_in_an_encrypted_volume() {
 
 /// A user may have written to the file by then, or another version may have been downloaded.
 #[test]
-fn nothing_is_written_to_a_file_once_its_coming_has_failed() {
+fn failed_download_writes_no_more() {
     let volume = Volume::new(ChunkKeys::open([1; 32]));
     // More than one request.
     let (content, _) = volume.put(&noise(3, 20 << 20), None);

@@ -104,9 +104,9 @@ fn meets_the_whole_tree(deep: u64) {
     assert_eq!((tree.depth(Tree::Local), tree.depth(Tree::Base)), (0, 0));
     assert_eq!(tree.objects() as u64, deep + 2);
     let mut other = tree.clone();
-    other.plan(|trees, fresh| resolve(trees, fresh, &at, Side::Theirs));
+    other.plan(|trees, fresh| resolve(trees, fresh, &at, Side::Remote));
     assert_eq!(other.objects(), 1);
-    tree.plan(|trees, fresh| resolve(trees, fresh, &at, Side::Mine));
+    tree.plan(|trees, fresh| resolve(trees, fresh, &at, Side::Local));
     assert_eq!(tree.depth(Tree::Local), deep + 1);
 }
 
@@ -147,7 +147,7 @@ fn comes_back(deep: u64) {
     let at = DentryKey { parent: ROOT, name: b"d".to_vec() };
     assert_eq!((tree.depth(Tree::Local), other.depth(Tree::Local)), (deep, deep + 1));
     assert_eq!(tree.conflict(&at).unwrap().unwrap().kind, ConflictKind::DeletedChanged);
-    tree.plan(|trees, fresh| resolve(trees, fresh, &at, Side::Mine));
+    tree.plan(|trees, fresh| resolve(trees, fresh, &at, Side::Local));
     assert_eq!(tree.depth(Tree::Local), 0);
 }
 

@@ -108,7 +108,7 @@ fn wrong_counts_are_found_and_mended() {
 }
 
 #[test]
-fn what_lost_its_name_is_given_one() {
+fn orphan_gets_a_name() {
     let kept = TestVolume::new(None);
     let content = kept.file(2, &noise(1, 1000));
     kept.sql("DELETE FROM link");
@@ -172,7 +172,7 @@ fn damaged_pieces_are_found_and_another_copy_is_taken() {
 
 /// The unreadable pack may contain the missing chunk.
 #[test]
-fn nothing_is_repaired_where_a_pack_cannot_be_understood() {
+fn unreadable_pack_prevents_repair() {
     let kept = TestVolume::new(None);
     kept.file(2, &noise(1, 1000));
     let pack = &kept.packs()[0];
@@ -186,7 +186,7 @@ fn nothing_is_repaired_where_a_pack_cannot_be_understood() {
 
 /// A node that has a file with lost chunks uploads them again, although the store had them at the last synchronisation.
 #[test]
-fn what_was_lost_is_sent_again_by_who_has_it() {
+fn lost_content_is_uploaded_again_by_a_node_that_has_it() {
     for size in [1000, 72 << 20] {
         let kept = TestVolume::new(None);
         let bytes = noise(1, size);

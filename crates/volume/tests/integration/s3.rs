@@ -93,7 +93,7 @@ fn files_come_back_from_a_bucket() {
 }
 
 #[test]
-fn what_is_wrong_with_a_bucket_is_told_soon() {
+fn misconfigured_bucket_is_reported_soon() {
     let Some(server) = S3::start() else {
         return shunt_test_support::skip::skip("versitygw is not installed (run tests/setup)");
     };
@@ -115,7 +115,7 @@ fn what_is_wrong_with_a_bucket_is_told_soon() {
 
 /// Like the test before, for a node behind a gateway.
 #[test]
-fn who_waits_for_a_silent_server_behind_a_gateway_waits_ten_seconds() {
+fn silent_server_behind_gateway_times_out_in_ten_seconds() {
     let place = tempfile::tempdir().unwrap();
     let (at, name) = (MetaAddress::Sqlite(place.path().join("volume")), "v".parse().unwrap());
     let mut volume = open::create(&at, &name, &Options::default()).unwrap();
@@ -163,7 +163,7 @@ const BEGINS: &[u8] =
     ETag: \"one\"\r\nLast-Modified: Mon, 23 Nov 2026 12:00:00 GMT\r\n\r\nsome of it";
 
 #[test]
-fn who_waits_for_a_silent_server_waits_ten_seconds() {
+fn silent_server_times_out_in_ten_seconds() {
     let Some(server) = S3::start() else {
         return shunt_test_support::skip::skip("versitygw is not installed (run tests/setup)");
     };

@@ -11,15 +11,15 @@ use shunt_volume::address::{DataAddress, MetaAddress};
 use shunt_volume::crypto::VolumeKey;
 use shunt_volume::gateway::{Gateway, NodeRegistry, Role, Token, join};
 use shunt_volume::id::{ObjectId, OwnerId, Seq, VolumeName};
+use shunt_volume::maintenance::upgrade::{Upgraded, upgrade};
+use shunt_volume::maintenance::volume_settings;
 use shunt_volume::maintenance::{Depth, LogRetention, Problem, collect, fsck};
 use shunt_volume::object::{Content, Kind, Layout, LinkName, Object, Segment, Time, VersionedObject};
 use shunt_volume::open::{self, OpenError};
 use shunt_volume::replica::{NewObject, Options, ROOT, Replica, SetAttr, StoreFetcher, SyncAdapter};
 use shunt_volume::store::{Mutation, SqliteStore, StoreError, Transaction};
 use shunt_volume::sync::{LinkState, RoundObserver, Runner, Step, SyncError, Synchroniser};
-use shunt_volume::upgrade::{Upgraded, upgrade};
 use shunt_volume::volume::{KeyError, Volume, VolumeDescriptor};
-use shunt_volume::volume_settings;
 use tempfile::TempDir;
 
 struct Cluster {
@@ -433,7 +433,7 @@ fn a_log_that_went_back_is_refused_by_who_has_seen_more() {
 }
 
 #[test]
-fn what_goes_through_a_gateway_is_sealed_too() {
+fn commits_through_gateway_are_sealed() {
     let cluster = Cluster::new();
     let blind = open::open_to_serve(&cluster.meta(), &name()).unwrap();
     let book = Arc::new(NodeRegistry::open(&cluster.dir.path().join("book")).unwrap());
@@ -482,7 +482,7 @@ impl RoundObserver for Count {
 }
 
 #[test]
-fn what_is_refused_is_not_asked_for_all_the_time() {
+fn refused_log_is_not_requested_continuously() {
     let cluster = Cluster::new();
     let (bee, late) = late(&cluster);
     cluster.db().run(&format!("UPDATE log SET node = 'eve' WHERE seq = {};", late.y));

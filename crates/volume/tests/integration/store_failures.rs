@@ -265,7 +265,7 @@ fn contents_that_waited_for_too_long_are_sent_anew() {
 }
 
 #[test]
-fn what_waited_for_a_while_goes_as_it_is() {
+fn delayed_change_is_pushed_in_current_form() {
     let cluster = Cluster::new();
     let mut ant = cluster.node("ant");
     ant.write("file", &noise(1, 200_000));
@@ -281,7 +281,7 @@ fn what_waited_for_a_while_goes_as_it_is() {
 
 /// The store has the commit, and may or may not remember its reply, which the node does not get for days.
 #[test]
-fn what_was_committed_long_ago_is_not_committed_again() {
+fn old_commit_is_not_repeated() {
     for others in [0, MAX_KEPT_RESULTS + 1] {
         let cluster = Cluster::new();
         let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
@@ -393,7 +393,7 @@ fn a_store_that_went_back_is_not_followed() {
 
 /// A commit in flight when the store went back is not accepted by the restored store.
 #[test]
-fn nothing_is_sent_to_a_store_that_went_back() {
+fn rolled_back_store_receives_no_changes() {
     let cluster = Cluster::new();
     let mut ant = cluster.node("ant");
     ant.write("old", b"in the backup");

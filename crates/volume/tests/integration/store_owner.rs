@@ -1,4 +1,4 @@
-//! Ownership of a content store, and the clocks by which garbage collection determines ages.
+//! Ownership of an object store, and the clocks by which garbage collection determines ages.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use shunt_test_support::servers::{Postgres, S3};
 use shunt_volume::address::{DataAddress, MetaAddress};
 use shunt_volume::chunks::{Blobs, ContentStore};
 use shunt_volume::id::{ObjectId, OwnerId, Seq};
-use shunt_volume::maintenance::{Collected, GRACE, MaintenanceError, StoreOwnerError, collect};
+use shunt_volume::maintenance::{Collected, GRACE_PERIOD, MaintenanceError, StoreOwnerError, collect};
 use shunt_volume::object::{Content, Kind, LinkName, Object, Time};
 use shunt_volume::open::{OpenError, Options, create, open};
 use shunt_volume::store::{Mutation, StoreError, Transaction, system_clock};
@@ -176,11 +176,11 @@ fn contents_of_another_volume_in_the_same_place_are_spared() {
     send(&one, 4);
     places.packs().iter().for_each(|pack| make_old(pack, DAY * 3));
     // The marker is new, so unknown packs are spared at first.
-    assert_eq!(free(&one, GRACE).unwrap().packs, 0);
-    let refused = free(&other, GRACE).unwrap_err();
+    assert_eq!(free(&one, GRACE_PERIOD).unwrap().packs, 0);
+    let refused = free(&other, GRACE_PERIOD).unwrap_err();
     assert!(matches!(refused, MaintenanceError::StoreOwner(StoreOwnerError::Foreign(_))), "{refused}");
     make_old(&places.data().join(MARKER_KEY), DAY * 2);
-    assert_eq!(free(&one, GRACE).unwrap().packs, 1, "what one sent for nothing");
+    assert_eq!(free(&one, GRACE_PERIOD).unwrap().packs, 1, "what one sent for nothing");
     assert!(is_there(&one, &ours, 2) && is_there(&other, &theirs, 3));
     // The refused volume changes nothing.
     let settled = places.packs();
@@ -206,10 +206,10 @@ fn an_older_copy_of_the_metadata_frees_nothing() {
     file(&volume, 2);
     let copy = places.copied("volume");
     let late = file(&volume, 3);
-    free(&volume, GRACE).unwrap();
+    free(&volume, GRACE_PERIOD).unwrap();
     places.packs().iter().for_each(|pack| make_old(pack, DAY * 3));
     make_old(&places.data().join(MARKER_KEY), DAY * 4);
-    let refused = free(&copy, GRACE).unwrap_err();
+    let refused = free(&copy, GRACE_PERIOD).unwrap_err();
     assert!(
         matches!(
             refused,
@@ -218,7 +218,7 @@ fn an_older_copy_of_the_metadata_frees_nothing() {
         "{refused}"
     );
     assert!(is_there(&volume, &late, 3));
-    free(&volume, GRACE).unwrap();
+    free(&volume, GRACE_PERIOD).unwrap();
 }
 
 /// Also for a volume that was created after the last garbage collection.
@@ -228,7 +228,7 @@ fn metadata_that_stood_still_while_packs_came_spare_these() {
     let volume = places.make("volume").unwrap();
     file(&volume, 2);
     send(&volume, 9);
-    free(&volume, GRACE).unwrap();
+    free(&volume, GRACE_PERIOD).unwrap();
     places.packs().iter().for_each(|pack| make_old(pack, DAY * 5));
     make_old(&places.data().join(MARKER_KEY), DAY * 9);
     let copy = places.copied("volume");
@@ -240,7 +240,7 @@ fn metadata_that_stood_still_while_packs_came_spare_these() {
     let packs: Vec<_> = places.packs().into_iter().filter(|pack| !before.contains(pack)).collect();
     packs.iter().zip([DAY * 3, DAY * 2, DAY / 2]).for_each(|(pack, age)| make_old(pack, age + DAY / 4));
     // Chunks uploaded before its last commit and never referenced are freed nevertheless.
-    assert_eq!(free(&copy, GRACE).unwrap().packs, 1);
+    assert_eq!(free(&copy, GRACE_PERIOD).unwrap().packs, 1);
     late.iter().zip(3..6).for_each(|(content, seed)| assert!(is_there(&volume, content, seed)));
 }
 
@@ -313,12 +313,12 @@ impl ObjectStore for SkewedClockStore {
 }
 
 #[test]
-fn nothing_is_freed_where_the_clocks_of_machine_and_store_disagree() {
+fn clock_skew_prevents_collection() {
     let places = Places::new();
     let mut volume = places.make("volume").unwrap();
     let (content, item) = send(&volume, 2);
     commit(&volume, item);
-    free(&volume, GRACE).unwrap();
+    free(&volume, GRACE_PERIOD).unwrap();
     send(&volume, 3);
     let keys = || volume.described.keys(None).unwrap();
     let by_clock = |behind: Duration| {
@@ -327,7 +327,7 @@ fn nothing_is_freed_where_the_clocks_of_machine_and_store_disagree() {
     };
     let (wrong, right) = (by_clock(DAY * 2), by_clock(Duration::from_secs(300)));
     volume.content = wrong;
-    for grace in [GRACE, Duration::ZERO] {
+    for grace in [GRACE_PERIOD, Duration::ZERO] {
         let refused = free(&volume, grace).unwrap_err();
         assert!(
             matches!(refused, MaintenanceError::Clock { whose: "the contents", minutes: 2878..=2880 }),
@@ -338,10 +338,10 @@ fn nothing_is_freed_where_the_clocks_of_machine_and_store_disagree() {
     assert_eq!(places.packs().len(), 2);
     assert_eq!(files(&places.data().join("probe")), Vec::<PathBuf>::new());
     volume.content = right;
-    free(&volume, GRACE).unwrap();
+    free(&volume, GRACE_PERIOD).unwrap();
 }
 
-/// The database clock decides, whatever the local clock says: that is the clock of one node of many.
+/// The database clock decides, not the local clock: that is the clock of one node of many.
 #[test]
 fn a_database_tells_the_time_of_commits_and_whether_the_clock_is_right() {
     let Some(server) = Postgres::start(false) else {
@@ -379,10 +379,10 @@ fn a_database_tells_the_time_of_commits_and_whether_the_clock_is_right() {
     );
     set_clock("2 hours");
     assert_eq!(hours(3), 1);
-    assert!(matches!(free(&volume, GRACE), Err(MaintenanceError::Clock { minutes: 118..=120, .. })));
+    assert!(matches!(free(&volume, GRACE_PERIOD), Err(MaintenanceError::Clock { minutes: 118..=120, .. })));
     set_clock("0 hours");
     assert_eq!(hours(4), 1, "times do not go back");
-    free(&volume, GRACE).unwrap();
+    free(&volume, GRACE_PERIOD).unwrap();
 }
 
 /// Environment variable that names the metadata of the volumes in the next test.
@@ -425,5 +425,5 @@ fn shares_a_bucket() {
     std::thread::sleep(Duration::from_millis(2100));
     assert_eq!(free(&volume, Duration::from_secs(1)).unwrap().packs, 1);
     assert!(is_there(&volume, &content, 2));
-    free(&volume, GRACE).unwrap();
+    free(&volume, GRACE_PERIOD).unwrap();
 }

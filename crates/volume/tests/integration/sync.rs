@@ -135,7 +135,7 @@ fn both(one: &mut TestNode, other: &mut TestNode) {
 }
 
 #[test]
-fn who_was_away_for_longer_than_the_log_reads_the_tree() {
+fn node_behind_truncated_log_reads_the_tree() {
     let cluster = Cluster::new();
     let (mut one, mut other) = (cluster.node("one"), cluster.node("other"));
     let kept = one.directory(ROOT, "kept");
@@ -178,7 +178,7 @@ fn who_was_away_for_longer_than_the_log_reads_the_tree() {
 }
 
 #[test]
-fn what_is_written_here_is_read_there() {
+fn written_content_is_read_on_other_node() {
     let cluster = Cluster::new();
     let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let large: Vec<u8> = (0..3_000_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
@@ -202,7 +202,7 @@ fn what_is_written_here_is_read_there() {
 }
 
 #[test]
-fn who_had_a_file_has_the_next_version_off_the_network() {
+fn cached_file_is_refetched_for_offline_use() {
     let cluster = Cluster::new();
     let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let large: Vec<u8> = (0..3_000_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
@@ -280,7 +280,7 @@ fn two_versions_show_as_a_directory_until_one_is_removed() {
 }
 
 #[test]
-fn what_was_deleted_there_and_changed_here_can_be_kept_or_not() {
+fn remote_deletion_of_changed_file_can_be_resolved_both_ways() {
     for keep in [true, false] {
         let cluster = Cluster::new();
         let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
@@ -369,7 +369,7 @@ fn a_side_of_which_nothing_is_here_is_sent() {
     }
     both(&mut ant, &mut bee);
     assert_eq!(bee.replica.conflicts().unwrap().len(), held.len());
-    // The node must keep these contents, whatever its cache policy.
+    // The node must keep these contents under any cache policy.
     assert_eq!(bee.replica.missing_files(false, 0, 10).unwrap().len(), held.len());
     keep_both(&bee);
     // After a failed round, nothing is fetched before a round succeeds.
@@ -477,7 +477,7 @@ fn a_directory_takes_the_place_of_one_that_a_file_left_for_it() {
 
 /// A round in progress when the user goes offline pushes none of the later changes.
 #[test]
-fn what_is_changed_off_the_network_is_not_sent() {
+fn offline_changes_are_not_pushed() {
     let cluster = Cluster::new();
     let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let keeps = ant.sync.push_paused();
@@ -508,7 +508,7 @@ fn a_file_takes_the_place_of_the_directory_above_its_own() {
 }
 
 #[test]
-fn what_is_set_for_a_volume_stays_set_where_a_name_was_made_meanwhile() {
+fn volume_setting_survives_concurrent_creation() {
     let cluster = Cluster::new();
     let (mut one, mut other) = (cluster.node("one"), cluster.node("other"));
     both(&mut one, &mut other);
@@ -591,7 +591,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn what_was_synced_is_sent_while_the_file_stays_open() {
+fn fsynced_content_is_pushed_while_file_is_open() {
     let cluster = Cluster::new();
     let (mut one, mut other) = (cluster.node("one"), cluster.node("other"));
     one.write(ROOT, "old", b"before");
@@ -776,7 +776,7 @@ fn an_old_version_is_not_believed() {
 }
 
 #[test]
-fn what_came_in_part_is_whole_in_the_end() {
+fn interrupted_download_completes() {
     let cluster = Cluster::new();
     let (mut ant, mut bee) = (cluster.node("ant"), cluster.node("bee"));
     let mut expected = noise(1, 65 * MIB);
@@ -1048,7 +1048,7 @@ fn a_file_of_an_encrypted_volume_is_refused_unless_it_has_its_digest() {
 
 /// Not even from a volume whose log permanently contains an undecryptable entry.
 #[test]
-fn what_was_named_without_the_key_keeps_nobody_out() {
+fn name_made_without_key_blocks_no_node() {
     let mut cluster = Cluster::new();
     let secret = VolumeKey::random();
     let veiled = || Arc::new(EncryptedStore::new(cluster.admin.clone(), MetadataCipher::new(&secret)));

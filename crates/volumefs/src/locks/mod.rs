@@ -162,7 +162,7 @@ impl Locks {
         NextStep::Claim(exclusive)
     }
 
-    /// Puts a lock lease in the place of the one before.
+    /// Replaces a lock lease by another one.
     fn take(&self, num: u64, grant: LockGrant) {
         let before = self.files.lock().entry(num).or_default().grant.replace(grant);
         if let Some(before) = before {

@@ -41,7 +41,7 @@ impl Fetcher for Bytes {
     }
 }
 
-/// Applies other nodes' versions of files once nobody writes to the file: new attributes of `others`, then new content of
+/// Applies other nodes' versions of files once no process writes to the file: new attributes of `others`, then new content of
 /// `num`.
 fn comes(replica: &Replica, others: &[u64], num: u64, size: u64) {
     // The kernel reports the end of an open a moment after the program closed it.
@@ -55,13 +55,13 @@ fn comes(replica: &Replica, others: &[u64], num: u64, size: u64) {
 fn comes_now(replica: &Replica, others: &[u64], num: u64, size: u64) {
     let applied = replica.apply(|applying| {
         for num in others {
-            let node = applying.node(*num)?.ok_or(Errno::NOENT)?;
+            let node = applying.inode(*num)?.ok_or(Errno::NOENT)?;
             let mut agreed = applying.local(&node)?;
             agreed.created = Seq(1);
             agreed.object.mode ^= 1;
             applying.set_object(node.id, Some(&agreed), LocalObject::Agreed)?;
         }
-        let node = applying.node(num)?.ok_or(Errno::NOENT)?;
+        let node = applying.inode(num)?.ok_or(Errno::NOENT)?;
         let mut agreed = applying.local(&node)?;
         agreed.created = Seq(1);
         let layout = Layout::Direct(Vec::new());
@@ -109,7 +109,7 @@ impl Watch {
 }
 
 /// Runs a test on a mount. With `through` the kernel uses passthrough for complete files; otherwise it reads up to the length
-/// that it was told.
+/// that was reported to it.
 fn mounted(through: bool, test: impl FnOnce(&Replica, &Path)) {
     let possible = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !possible {
@@ -191,7 +191,7 @@ fn a_file_that_the_kernel_believes_absent_is_opened_as_it_is() {
 
 /// A program keeps the older version open: writes through a later open go to the newer version.
 #[test]
-fn what_is_written_beside_an_older_version_goes_to_the_newer() {
+fn write_next_to_older_version_goes_to_newer() {
     for through in [true, false] {
         mounted(through, |replica, at| {
             let path = at.join("file");
@@ -223,7 +223,7 @@ fn what_is_written_beside_an_older_version_goes_to_the_newer() {
 
 /// The kernel keeps the older version's backing file as long as any open of the file exists.
 #[test]
-fn what_is_written_after_an_older_version_was_closed_goes_to_the_newer() {
+fn write_after_close_of_older_version_goes_to_newer() {
     mounted(true, |replica, at| {
         let path = at.join("file");
         File::create(&path).unwrap().write_all(b"older").unwrap();
@@ -245,7 +245,7 @@ fn what_is_written_after_an_older_version_was_closed_goes_to_the_newer() {
 
 /// A deleted file is still open and is restored by a remote change.
 #[test]
-fn what_is_cut_through_an_older_version_is_that() {
+fn truncate_through_older_version_affects_that_version() {
     for through in [true, false] {
         mounted(through, |replica, at| {
             let path = at.join("file");

@@ -11,7 +11,7 @@ use shunt_tests::Fixture;
 
 use super::{SOON, either_way, same_soon, state};
 
-/// Small random generator: the same steps in each run, in whatever order the threads run.
+/// Small random generator: the same steps in each run, in any order of the threads.
 struct Rng(u64);
 
 impl Rng {
@@ -100,7 +100,7 @@ fn hammer(s: &Fixture, round: u32) -> (u64, u32) {
         let contents = |path| number(fs::read_to_string(path).ok()?);
         let (mut worst, mut looks) = (0, 0);
         while start.elapsed() < ROUND {
-            // Data is stale if it is older than the lower data read before it, whatever delayed the writer.
+            // Data is stale if it is older than the lower data read before it, even if the writer was delayed.
             let below = (target(s.lower("beat")), contents(s.lower("beat-file")));
             let above = (target(s.path("beat")), contents(s.path("beat-file")));
             for (below, above) in [(below.0, above.0), (below.1, above.1)] {

@@ -34,7 +34,7 @@ fn content(writer: usize, file: u64, length: usize) -> Vec<u8> {
     (0..length).map(|at| pattern(writer, file, at)).collect()
 }
 
-/// Works until the daemon is gone.
+/// Works until the daemon has exited.
 fn work(directory: &Path, writer: usize, known: &mut WriterView) -> io::Result<()> {
     let path = |file: u64| directory.join(format!("{file}"));
     let sync_directory = || File::open(directory)?.sync_all();

@@ -17,7 +17,7 @@ fn kill(mount: &Mount) {
 }
 
 #[test]
-fn what_holds_anyway_is_accepted() {
+fn options_without_effect_are_accepted() {
     needs_mount!();
     let image = Image::make(&[], 16).unwrap();
     for option in [
@@ -32,7 +32,7 @@ fn what_holds_anyway_is_accepted() {
 }
 
 #[test]
-fn what_cannot_be_had_is_refused_with_the_reason() {
+fn unsupported_options_are_refused_with_reason() {
     needs_mount!();
     let image = Image::make(&[], 16).unwrap();
     for (option, reason) in [

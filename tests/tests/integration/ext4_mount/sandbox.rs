@@ -99,19 +99,19 @@ fn ends(mut daemon: Child) -> bool {
 
 /// Files, programs, sockets, rings and mounts are inaccessible.
 #[test]
-fn nothing_else_can_be_reached() {
-    nothing_can_be_reached("dev");
+fn sandboxed_daemon_reaches_no_other_file() {
+    sandboxed_reader_reaches_no_file("dev");
 }
 
 /// With io_uring as transport no other ring can be created. The existing ones serve any number of callers.
 #[test]
-fn nothing_else_can_be_reached_over_rings() {
+fn sandboxed_daemon_reaches_no_other_file_over_rings() {
     let _kept = rings::keep();
     requirement!(fs::read_to_string(rings::SWITCH).is_ok_and(|switch| switch.trim() == "Y"), "needs rings");
-    nothing_can_be_reached("uring");
+    sandboxed_reader_reaches_no_file("uring");
 }
 
-fn nothing_can_be_reached(transport: &str) {
+fn sandboxed_reader_reaches_no_file(transport: &str) {
     needs_mount!();
     requirement!(rustix::process::geteuid().is_root(), "needs root");
     let image = Image::make(&[], 16).unwrap();

@@ -58,7 +58,7 @@ variants! {
 
 /// An open file keeps its content, with or without a name; its space is freed after the last close.
 #[test]
-fn what_has_no_name_lives_as_long_as_it_is_open() {
+fn unlinked_file_lives_while_open() {
     needs_mount!();
     let image = Image::make(&[], 64).unwrap();
     let mount = image.by_shunt(&[]);
@@ -90,7 +90,7 @@ fn what_has_no_name_lives_as_long_as_it_is_open() {
 
 /// After fsync(2), on any descriptor, data survives an immediate `kill -9`.
 #[test]
-fn what_was_synced_is_there_after_a_kill() {
+fn synced_data_survives_a_kill() {
     needs_mount!();
     let image = Image::make(&[], 64).unwrap();
     for round in 0..4 {
@@ -124,7 +124,7 @@ fn what_was_synced_is_there_after_a_kill() {
 
 /// The kernel does not report the completion of syncfs(2) to the mount of an image file. The pages are committed soon after.
 #[test]
-fn what_syncfs_wrote_is_there_soon_after() {
+fn syncfs_data_is_durable_soon() {
     needs_mount!();
     let image = Image::make(&[], 64).unwrap();
     let mount = image.by_shunt(&[]);

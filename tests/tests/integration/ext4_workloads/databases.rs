@@ -22,7 +22,7 @@ pub trait Database: Sync {
     /// Returns the number of clients.
     fn clients(&self) -> usize;
 
-    /// Runs a client until acknowledged to stop, or until its database is gone. Calls `done` with the number of each transaction
+    /// Runs a client until it is stopped, or until its database is unreachable. Calls `done` with the number of each transaction
     /// acknowledged as committed.
     fn work(&self, at: &Path, client: usize, stop: &AtomicBool, done: &dyn Fn(u64));
 

@@ -264,7 +264,7 @@ fn a_mapping_is_told() {
 
 /// Each open handle gets a failure reported once, and without free space the next failure is reported as well.
 #[test]
-fn who_goes_on_writing_is_told_again() {
+fn continued_writes_get_enospc_again() {
     needs_mount!();
     requirement!(rustix::process::geteuid().is_root(), "needs root");
     let (image, mount) = image();

@@ -142,7 +142,7 @@ impl Database for Postgres {
         if at.join("data/postmaster.pid").exists() && !std::thread::panicking() {
             self.control(at, &["-w", "-m", "fast", "stop"]);
         }
-        // A server whose mount is gone, or that nobody waits for.
+        // A server whose mount was removed, or that no test waits for.
         for pid in mounts::processes_naming(&at.join("data")) {
             mounts::signal(pid, rustix::process::Signal::KILL);
         }

@@ -28,7 +28,7 @@ fn end(mount: &Mount) {
     mount.umount().ok();
 }
 
-/// Runs a script with the directory as `$1` and one beside it as `$2`.
+/// Runs a script with the directory as `$1` and one next to it as `$2`.
 fn script(at: &Path, aside: &Path, text: &str) -> String {
     sh(aside, &format!("set -- '{}' '{}'\n{text}", at.display(), aside.display())).ok()
 }

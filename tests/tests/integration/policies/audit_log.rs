@@ -26,7 +26,7 @@ fn the_log_of_the_process_has_the_lines_at_its_default_level() {
 }
 
 #[test]
-fn what_must_be_told_and_cannot_is_not_done() {
+fn operation_fails_if_audit_record_cannot_be_written() {
     // Writes to it fail with ENOSPC.
     let full = ["--audit-log", "/dev/full"];
     let Some((_rules, s)) = fixture(&audited(), &full) else { return };

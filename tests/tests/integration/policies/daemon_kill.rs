@@ -63,7 +63,7 @@ fn pages(file: &File, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_open_stays_as_it_was() {
+fn open_files_keep_their_rules() {
     let Some((rules, s)) = fixture(RULES, &ARGS) else { return };
     let bytes = large(&s, "large.jpg");
     fs::write(s.lower("gone.jpg"), picture()).unwrap();

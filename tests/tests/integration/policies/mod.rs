@@ -350,7 +350,7 @@ fn a_file_that_changes_under_its_reader_stays_redacted() {
 }
 
 #[test]
-fn what_becomes_a_picture_while_it_is_open_is_redacted() {
+fn file_that_becomes_a_picture_while_open_is_redacted() {
     let Some((_rules, s)) = fixture(RULES, &[]) else { return };
     for (name, before) in [("empty.jpg", &b""[..]), ("text.jpg", b"a few words")] {
         fs::write(s.lower(name), before).unwrap();
@@ -381,7 +381,7 @@ fn what_becomes_a_picture_while_it_is_open_is_redacted() {
 }
 
 #[test]
-fn what_nobody_writes_to_is_shown_at_once() {
+fn file_without_writers_is_shown_at_once() {
     let Some((_rules, s)) = fixture(RULES, &[]) else { return };
     let blanked = |name: &str| {
         let began = Instant::now();
@@ -491,7 +491,7 @@ fn groups_and_programs_are_known() {
 }
 
 #[test]
-fn what_needs_no_checks_costs_nothing() {
+fn unrestricted_files_cost_no_checks() {
     let Some((_rules, s)) = fixture(RULES, &["--cache", "exclusive"]) else { return };
     let asked = || {
         let stat = shunt_test_support::run(

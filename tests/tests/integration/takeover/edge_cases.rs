@@ -172,7 +172,7 @@ impl Drop for Submount {
     }
 }
 
-/// Inodes of file systems below the source keep their numbers, in whatever order they are looked up, and stay open.
+/// Inodes of file systems below the source keep their numbers, in any order of lookups, and stay open.
 #[test]
 fn mounts_below_the_source() {
     needs_mount!();

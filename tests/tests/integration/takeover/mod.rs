@@ -77,7 +77,7 @@ fn stand(name: &str, plan: Plan, kills: usize, by: End) {
             run.stop.store(true, Ordering::Relaxed);
             workers.into_iter().for_each(|worker| worker.join().expect("a worker"));
             pauses = Pauses::of(&killer.kills, &pulse.join().expect("the pulse"));
-            // A long run has the machine to itself; a short one runs beside other tests, and only a hang is a failure.
+            // A long run has the machine to itself; a short one runs concurrently with other tests, and only a hang is a failure.
             limit = if seconds.is_some() { killer.limit() } else { pace::seconds(5) };
             killer.kills.len()
         });
@@ -114,12 +114,12 @@ mod survive {
     }
 
     #[test]
-    fn nothing_opened_on_tmpfs() {
+    fn no_open_files_on_tmpfs() {
         stand("tmpfs, nothing opened", Plan::no_open(), 6, End::Killed);
     }
 
     #[test]
-    fn nothing_opened_on_ext4() {
+    fn no_open_files_on_ext4() {
         let plan = Plan::ext4().args(&["--passthrough", "off", "--cache", "exclusive"]);
         stand("ext4, nothing opened", plan, 6, End::Killed);
     }
@@ -170,7 +170,7 @@ fn kill(s: &Fixture) {
     assert!(shunt_test_support::cmd::within(Duration::from_secs(20), next), "nobody took over");
 }
 
-/// A daemon that crashes repeatedly is not restarted any more: no mount remains, and nobody hangs.
+/// A daemon that crashes repeatedly is not restarted any more: no mount remains, and no caller hangs.
 #[test]
 fn a_daemon_that_always_ends_is_given_up() {
     needs_mount!();

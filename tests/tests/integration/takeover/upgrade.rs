@@ -15,7 +15,7 @@ fn plan() -> Plan {
     Plan::tmpfs().args(&["--transport", "dev"])
 }
 
-/// Returns an unsuitable program, beside a suitable `shunt`.
+/// Returns an unsuitable program, next to a suitable `shunt`.
 fn unsuitable(s: &Fixture, name: &str) -> PathBuf {
     let fit = s.aside().join("shunt");
     if !fit.exists() {
@@ -83,7 +83,7 @@ fn another_file_of_the_program_goes_on() {
 }
 
 #[test]
-fn what_is_not_fit_changes_nothing() {
+fn unsuitable_successor_changes_nothing() {
     needs_mount!();
     fixture::perform(plan(), |s| {
         let mut open = Open::new(s);

@@ -225,7 +225,7 @@ impl Cluster {
         node.is_away.store(false, Ordering::SeqCst);
         self.log(format_args!("{} is mounted", node.name));
         // Its user may have changed the wish while it was not running.
-        self.tell_wish(n, &lock(&node.is_to_be_offline));
+        self.write_requested_state(n, &lock(&node.is_to_be_offline));
     }
 
     pub fn kill(&self, n: usize) {
@@ -248,11 +248,11 @@ impl Cluster {
     pub fn set_online(&self, n: usize, online: bool) {
         let mut is_to_be_offline = lock(&self.nodes[n].is_to_be_offline);
         *is_to_be_offline = !online;
-        self.tell_wish(n, &is_to_be_offline);
+        self.write_requested_state(n, &is_to_be_offline);
     }
 
     /// Serialised, because of two concurrent calls either one might be the last.
-    fn tell_wish(&self, n: usize, is_to_be_offline: &MutexGuard<'_, bool>) {
+    fn write_requested_state(&self, n: usize, is_to_be_offline: &MutexGuard<'_, bool>) {
         let node = &self.nodes[n];
         let Some(life) = node.life() else { return };
         let word = if **is_to_be_offline { "offline" } else { "online" };

@@ -140,7 +140,7 @@ impl Ledger {
         (written.line == content.line && written.len == content.len).then_some(written)
     }
 
-    /// Checks that a file may hold this: a version that somebody wrote, or the blocks of an interrupted write.
+    /// Checks that a file may hold this: a version that a user wrote, or the blocks of an interrupted write.
     pub fn allows(&self, held: &FoundContent) -> Result<(), String> {
         let (contents, layout) = match held {
             FoundContent::Nothing => return Ok(()),

@@ -178,7 +178,7 @@ pub fn judge(cluster: &Cluster, read: bool) -> Result<(), String> {
         settle(cluster)?;
         let moved = moved(cluster);
         match trees(cluster).and_then(|all| believed(cluster, &all).map(|()| all)) {
-            // A change between the two reads was not cached; a listed name may be gone by then.
+            // A change between the two reads was not cached; a listed name may have been removed in between.
             Err(_) if moved != self::moved(cluster) && begun.elapsed() < pace::limit(AGREEMENT_TIMEOUT) => {}
             done => break done?,
         }

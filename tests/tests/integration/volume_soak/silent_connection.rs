@@ -35,7 +35,7 @@ fn fails(path: &Path, in_time: Duration) {
 }
 
 #[test]
-fn who_asks_over_a_silent_line_is_told_so() {
+fn silent_connection_is_reported() {
     needs_mount!();
     needs_tools!("ip", "nft");
     let Some(cluster) = Cluster::new(&Arc::new(Coverage::default()), 1) else {
@@ -81,7 +81,7 @@ fn who_asks_over_a_silent_line_is_told_so() {
 
 /// The connection between two gateways goes silent.
 #[test]
-fn who_asks_a_gateway_over_a_silent_line_is_told_so() {
+fn silent_connection_to_gateway_is_reported() {
     needs_mount!();
     needs_tools!("ip", "nft");
     let Some(cluster) = Cluster::new(&Arc::new(Coverage::default()), 2) else {

@@ -33,7 +33,7 @@ pub enum FoundContent {
     Nothing,
     /// Blocks of these writes.
     Blocks(Vec<Content>, Layout),
-    /// Bytes at this offset that nobody wrote.
+    /// Bytes at this offset that no user wrote.
     Foreign(usize),
 }
 

@@ -15,14 +15,14 @@ use crate::args::DataArg;
 use crate::error::{Code, Failure, Result, failed};
 
 /// Switches a block device that the kernel module is to write to direct I/O, past its page cache. Returns whether it did.
-pub fn switch_to_direct(wish: DataArg, image: &mut Image, survey: &Survey) -> Result<bool> {
-    let wanted = match wish {
+pub fn switch_to_direct(requested: DataArg, image: &mut Image, survey: &Survey) -> Result<bool> {
+    let is_requested = match requested {
         DataArg::Daemon => false,
         DataArg::Extmap => true,
         // Without a page cache the daemon is slow: so only when it is certain that the kernel transfers all file data.
         DataArg::Auto => module_obstacle().is_none() && survey.part.is_none() && survey.extents,
     };
-    let direct = wanted && survey.writable && image.claim.is_some();
+    let direct = is_requested && survey.writable && image.claim.is_some();
     if direct {
         let device = DirectDevice::new(&image.file).map_err(|error| {
             failed(format_args!("cannot access {} by direct I/O: {error}", image.path.display()))
@@ -33,8 +33,13 @@ pub fn switch_to_direct(wish: DataArg, image: &mut Image, survey: &Survey) -> Re
 }
 
 /// Connects the kernel module to the device, if that is requested and possible. `direct` is the result of [`switch_to_direct`].
-pub fn device(wish: DataArg, image: &Image, survey: &Survey, direct: bool) -> Result<Option<Connection>> {
-    if wish == DataArg::Daemon {
+pub fn device(
+    requested: DataArg,
+    image: &Image,
+    survey: &Survey,
+    direct: bool,
+) -> Result<Option<Connection>> {
+    if requested == DataArg::Daemon {
         return Ok(None);
     }
     let failure = match obstacle(survey) {
@@ -47,7 +52,7 @@ pub fn device(wish: DataArg, image: &Image, survey: &Survey, direct: bool) -> Re
             Err(error) => failed(format_args!("cannot connect the module shunt_extmap: {error}")),
         },
     };
-    if wish == DataArg::Extmap {
+    if requested == DataArg::Extmap {
         return Err(failure.context("--data extmap"));
     }
     tracing::info!("file data goes through the daemon: {failure}");

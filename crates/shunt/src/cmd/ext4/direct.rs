@@ -15,7 +15,7 @@ use super::block::BlockDevice;
 use crate::files;
 
 /// Alignment of direct I/O buffers: no device requires more.
-const ALIGNMENT: usize = 4096;
+const ALIGNMENT_BYTES: usize = 4096;
 
 /// Most bytes of a single transfer.
 const MAX_TRANSFER_BYTES: u64 = 1 << 20;
@@ -41,8 +41,8 @@ struct Aligned {
 impl Aligned {
     fn new(length: u64) -> Self {
         let length = length as usize;
-        let room = vec![0; length + ALIGNMENT];
-        let start = room.as_ptr().align_offset(ALIGNMENT);
+        let room = vec![0; length + ALIGNMENT_BYTES];
+        let start = room.as_ptr().align_offset(ALIGNMENT_BYTES);
         Self { buffer: room, start, length }
     }
 

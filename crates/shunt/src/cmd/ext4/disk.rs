@@ -9,7 +9,7 @@ use shunt_ext4::partitions::{self, Partition, Table};
 use shunt_ext4::{Device, Error, Geometry, Window};
 
 use super::superblock::{label, uuid};
-use crate::args::PlaceArgs;
+use crate::args::LocationArgs;
 use crate::error::{Result, failed};
 use crate::text::bytes;
 
@@ -64,11 +64,11 @@ impl Part {
         part
     }
 
-    /// Reports whether `wanted` names this partition: by number, label or UUID, its own or the file system's.
-    fn is(&self, wanted: &str) -> bool {
-        let same = |text: &str| text == wanted;
-        let same_id = |id: &str| id.eq_ignore_ascii_case(wanted);
-        self.number.to_string() == wanted
+    /// Reports whether `selector` names this partition: by number, label or UUID, its own or the file system's.
+    fn is(&self, selector: &str) -> bool {
+        let same = |text: &str| text == selector;
+        let same_id = |id: &str| id.eq_ignore_ascii_case(selector);
+        self.number.to_string() == selector
             || self.label.as_deref().is_some_and(same)
             || same_id(&self.uuid)
             || self.filesystem_label.as_deref().is_some_and(same)
@@ -106,9 +106,9 @@ pub fn window(path: &Path, device: &Arc<dyn Device>, part: Option<Range<u64>>) -
 }
 
 /// The range of bytes that holds the file system; `None` for the whole image.
-pub fn part(path: &Path, device: &Arc<dyn Device>, place: &PlaceArgs) -> Result<Option<Range<u64>>> {
+pub fn part(path: &Path, device: &Arc<dyn Device>, location: &LocationArgs) -> Result<Option<Range<u64>>> {
     let shown = path.display();
-    if let Some(offset) = place.offset {
+    if let Some(offset) = location.offset {
         let size = device.size();
         let window = Window::new(device.clone(), offset, size.saturating_sub(offset)).ok_or_else(|| {
             failed(format_args!("cannot read {shown} at --offset {offset}: it has only {size} bytes"))
@@ -119,30 +119,30 @@ pub fn part(path: &Path, device: &Arc<dyn Device>, place: &PlaceArgs) -> Result<
         });
         return Ok(Some(offset..offset + bytes.unwrap_or(window.size())));
     }
-    if place.partition.is_none() && is_filesystem(device) {
+    if location.partition.is_none() && is_filesystem(device) {
         return Ok(None);
     }
-    let (parts, wanted) = match (table(path, device)?, &place.partition) {
-        (Some((_, parts)), wanted) => (parts, wanted),
+    let (parts, selector) = match (table(path, device)?, &location.partition) {
+        (Some((_, parts)), selector) => (parts, selector),
         (None, Some(_)) => {
             return Err(failed(format_args!("{shown} has no partition table; omit --partition")));
         }
         // The caller opens it and reports the format that it has instead.
         (None, None) => return Ok(None),
     };
-    let meant: Vec<&Part> = match wanted {
-        Some(wanted) => parts.iter().filter(|part| part.is(wanted)).collect(),
+    let selected: Vec<&Part> = match selector {
+        Some(selector) => parts.iter().filter(|part| part.is(selector)).collect(),
         None => parts.iter().collect(),
     };
-    let part = match (meant.as_slice(), wanted) {
+    let part = match (selected.as_slice(), selector) {
         ([part], _) => part,
-        ([], Some(wanted)) => {
-            return Err(failed(format_args!("{shown} has no partition {wanted}; it has {}", list(&parts))));
+        ([], Some(selector)) => {
+            return Err(failed(format_args!("{shown} has no partition {selector}; it has {}", list(&parts))));
         }
-        (several, Some(wanted)) => {
+        (several, Some(selector)) => {
             let several = several.iter().map(|part| part.number.to_string()).collect::<Vec<_>>().join(", ");
             return Err(failed(format_args!(
-                "{shown} has several partitions {wanted}; select one by its number: {several}"
+                "{shown} has several partitions {selector}; select one by its number: {several}"
             )));
         }
         (_, None) => {

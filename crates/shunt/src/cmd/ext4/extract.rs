@@ -60,12 +60,17 @@ impl ExtractTarget {
     }
 }
 
-/// Extracts `path` to `place`; `limit` limits the bytes of content of all files.
-pub fn run(filesystem: &Filesystem, path: &OsStr, place: &ExtractTarget, limit: Option<u64>) -> Result<()> {
+/// Extracts `path` to `destination`; `limit` limits the bytes of content of all files.
+pub fn run(
+    filesystem: &Filesystem,
+    path: &OsStr,
+    destination: &ExtractTarget,
+    limit: Option<u64>,
+) -> Result<()> {
     let inode = resolve(filesystem, path, false)?;
-    let name = place.name.clone();
+    let name = destination.name.clone();
     let made = PathBuf::from(OsStr::from_bytes(name.as_bytes()));
-    Extraction::new(filesystem, place, limit).run(PendingObject {
+    Extraction::new(filesystem, destination, limit).run(PendingObject {
         name,
         inode,
         path: path.as_bytes().to_vec(),
@@ -111,7 +116,7 @@ struct Extraction<'a> {
 }
 
 impl<'a> Extraction<'a> {
-    fn new(filesystem: &'a Filesystem, place: &'a ExtractTarget, limit: Option<u64>) -> Self {
+    fn new(filesystem: &'a Filesystem, destination: &'a ExtractTarget, limit: Option<u64>) -> Self {
         let (open, linked, directories) = Default::default();
         // Unless files share blocks, there is no more content than blocks.
         let geometry = filesystem.geometry();
@@ -119,7 +124,7 @@ impl<'a> Extraction<'a> {
         let (files, bytes) = (0, 0);
         Self {
             filesystem,
-            target: place,
+            target: destination,
             open,
             linked,
             directories,
@@ -133,8 +138,8 @@ impl<'a> Extraction<'a> {
     fn run(mut self, top: PendingObject) -> Result<()> {
         self.make(top)?;
         while let Some(directory) = self.open.last_mut() {
-            if let Some(wanted) = directory.pending.pop() {
-                self.make(wanted)?;
+            if let Some(pending) = directory.pending.pop() {
+                self.make(pending)?;
             } else if let Some(directory) = self.open.pop() {
                 // Set last: creating entries in a directory changes its times.
                 let _ = attributes(&directory.inode).set(&directory.fd, self.xattrs(&directory.inode));
@@ -144,14 +149,14 @@ impl<'a> Extraction<'a> {
         Ok(())
     }
 
-    fn make(&mut self, wanted: PendingObject) -> Result<()> {
-        let shown = self.target.parent_path.join(&wanted.target_path);
+    fn make(&mut self, pending: PendingObject) -> Result<()> {
+        let shown = self.target.parent_path.join(&pending.target_path);
         let cannot = |error: io::Error| failed(format_args!("cannot create {}: {error}", shown.display()));
         self.files += 1;
         self.report_progress();
         let parent = self.open.last().map_or(self.target.parent(), |directory| directory.fd.as_fd());
-        let PendingObject { name, inode, .. } = &wanted;
-        let path = OsStr::from_bytes(&wanted.path);
+        let PendingObject { name, inode, .. } = &pending;
+        let path = OsStr::from_bytes(&pending.path);
         if let Some(first) = self.linked.get(&inode.number) {
             let linked = rustix::fs::linkat(self.target.parent(), first, parent, name, AtFlags::empty());
             return linked.map_err(|errno| cannot(errno.into()));
@@ -159,8 +164,8 @@ impl<'a> Extraction<'a> {
         match inode.kind {
             Kind::Directory => {
                 let fd = files::make_directory(parent, name).map_err(cannot)?;
-                let left = self.content(&wanted)?;
-                self.open.push(Directory { fd, inode: wanted.inode, pending: left });
+                let left = self.content(&pending)?;
+                self.open.push(Directory { fd, inode: pending.inode, pending: left });
                 return Ok(());
             }
             Kind::Regular => {
@@ -172,7 +177,7 @@ impl<'a> Extraction<'a> {
                 let target = self.filesystem.read_link(inode).map_err(|error| at(path, &error))?;
                 let target = c_name(&target)?;
                 let make = |at: BorrowedFd<'_>, name: &CStr| files::make_symlink(at, name, &target);
-                self.special(&wanted, make).map_err(cannot)?;
+                self.special(&pending, make).map_err(cannot)?;
             }
             kind => {
                 let (kind, (major, minor)) = match kind {
@@ -183,7 +188,7 @@ impl<'a> Extraction<'a> {
                 };
                 let device = rustix::fs::makedev(major, minor);
                 let make = |at: BorrowedFd<'_>, name: &CStr| files::make_node(at, name, kind, device);
-                match self.special(&wanted, make) {
+                match self.special(&pending, make) {
                     // Only root can create device nodes.
                     Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
                         let shown = shown.display();
@@ -198,7 +203,7 @@ impl<'a> Extraction<'a> {
             }
         }
         if inode.links > 1 {
-            self.linked.insert(inode.number, wanted.target_path);
+            self.linked.insert(inode.number, pending.target_path);
         }
         Ok(())
     }
@@ -223,7 +228,7 @@ impl<'a> Extraction<'a> {
         });
         listed.map_err(|error| at(path, &error))?;
         entries.retain(|entry| !matches!(&*entry.name, b"." | b".."));
-        let wanted = |entry: Entry| {
+        let pending = |entry: Entry| {
             let inner = [&directory.path, &b"/"[..], &entry.name].concat();
             let inode = self.filesystem.follow(&directory.inode, &entry);
             Ok(PendingObject {
@@ -233,7 +238,7 @@ impl<'a> Extraction<'a> {
                 path: inner,
             })
         };
-        entries.into_iter().map(wanted).collect()
+        entries.into_iter().map(pending).collect()
     }
 
     fn copy(&mut self, file: &OwnedFd, inode: &Inode, path: &OsStr) -> Result<()> {
@@ -260,10 +265,10 @@ impl<'a> Extraction<'a> {
                 continue;
             }
             while offset < end {
-                let wanted = (end - offset).min(READ_BYTES) as usize;
+                let pending = (end - offset).min(READ_BYTES) as usize;
                 let count = self
                     .filesystem
-                    .read(inode, offset, &mut piece[..wanted])
+                    .read(inode, offset, &mut piece[..pending])
                     .map_err(|error| at(path, &error))?;
                 if self.bytes + count as u64 > self.max_bytes {
                     return Err(failed(format_args!(
@@ -289,18 +294,18 @@ impl<'a> Extraction<'a> {
     /// Creates an object other than a file or directory, with its attributes.
     fn special(
         &self,
-        wanted: &PendingObject,
+        pending: &PendingObject,
         make: impl FnOnce(BorrowedFd<'_>, &CStr) -> rustix::io::Result<OwnedFd>,
     ) -> io::Result<()> {
-        let set = |made| attributes(&wanted.inode).set(made, self.xattrs(&wanted.inode));
+        let set = |made| attributes(&pending.inode).set(made, self.xattrs(&pending.inode));
         // The directories being filled are private, but others may be able to write to the one around the target.
         if let Some(directory) = self.open.last() {
-            let _ = set(make(directory.fd.as_fd(), &wanted.name)?);
+            let _ = set(make(directory.fd.as_fd(), &pending.name)?);
             return Ok(());
         }
         let stage = Stage::new(self.target.parent())?;
         let _ = set(make(stage.directory(), Stage::NEW)?);
-        Ok(stage.publish(&wanted.name)?)
+        Ok(stage.publish(&pending.name)?)
     }
 
     /// The extended attributes that are readable.

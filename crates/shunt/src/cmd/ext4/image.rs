@@ -14,7 +14,7 @@ use shunt_ext4::{Device, Error, FileDevice, Filesystem};
 use super::block::BlockDevice;
 use super::disk;
 use super::lock::{self, Opened, cannot_open};
-use crate::args::PlaceArgs;
+use crate::args::LocationArgs;
 use crate::error::{Failure, Result, failed, usage};
 use crate::serve::ExclusiveClaim;
 
@@ -80,7 +80,7 @@ impl Image {
         let journal_writable = journal.as_ref().is_none_or(|(path, opened)| may(path, opened.writable));
         image.writable = may(path, image.writable) && journal_writable;
         let journal = journal
-            .map(|(path, journal)| Journal::new(path, journal.for_good(), image.writable))
+            .map(|(path, journal)| Journal::new(path, journal.into_file(), image.writable))
             .transpose()?;
         Self::new(path, image, journal)
     }
@@ -114,12 +114,12 @@ impl Image {
     /// Opens the file system in this part of the image, or in all of it, read-only.
     pub fn open_to_read(&self, part: Option<Range<u64>>) -> Result<Filesystem> {
         let device = disk::window(&self.path, &self.device, part)?;
-        Filesystem::open_with_journal(device, self.journal()).map_err(|error| self.cannot("read", &error))
+        Filesystem::open_with_journal(device, self.journal()).map_err(|error| self.failure("read", &error))
     }
 
-    /// Opens the file system at the place given on the command line, read-only.
-    pub fn filesystem(&self, place: &PlaceArgs) -> Result<Filesystem> {
-        self.open_to_read(disk::part(&self.path, &self.device, place)?)
+    /// Opens the file system at the location given on the command line, read-only.
+    pub fn filesystem(&self, location: &LocationArgs) -> Result<Filesystem> {
+        self.open_to_read(disk::part(&self.path, &self.device, location)?)
     }
 
     fn journal(&self) -> Option<Arc<dyn Device>> {
@@ -127,12 +127,12 @@ impl Image {
     }
 
     /// The error of opening the file system, with a hint at the missing option.
-    pub fn cannot(&self, what: &str, error: &Error) -> Failure {
+    pub fn failure(&self, operation: &str, error: &Error) -> Failure {
         let help = match error {
             Error::Journal(_) if self.journal.is_none() => "; name it with --journal",
             _ => "",
         };
-        failed(format_args!("cannot {what} {}: {error}{help}", self.path.display()))
+        failed(format_args!("cannot {operation} {}: {error}{help}", self.path.display()))
     }
 }
 

@@ -6,7 +6,7 @@ use shunt_ext4::Filesystem;
 use super::Image;
 use super::disk::{self, Part};
 use super::superblock::{label, uuid};
-use crate::args::PlaceArgs;
+use crate::args::LocationArgs;
 use crate::cmd::print;
 use crate::error::{Result, failed};
 use crate::text::{Align, Table, bytes, printable};
@@ -42,8 +42,8 @@ struct Disk {
     partitions: Vec<Part>,
 }
 
-pub fn run(image: &Image, place: &PlaceArgs, json: bool) -> Result<()> {
-    let whole = place.offset.is_none() && place.partition.is_none();
+pub fn run(image: &Image, location: &LocationArgs, json: bool) -> Result<()> {
+    let whole = location.offset.is_none() && location.partition.is_none();
     if whole
         && !disk::is_filesystem(&image.device)
         && let Some((table, partitions)) = disk::table(&image.path, &image.device)?
@@ -51,7 +51,7 @@ pub fn run(image: &Image, place: &PlaceArgs, json: bool) -> Result<()> {
         let disk = Disk { scheme: table.scheme.to_string(), backup: table.is_backup, partitions };
         return show_disk(&disk, json);
     }
-    show(&gather(&image.filesystem(place)?), json)
+    show(&gather(&image.filesystem(location)?), json)
 }
 
 fn show_disk(disk: &Disk, json: bool) -> Result<()> {

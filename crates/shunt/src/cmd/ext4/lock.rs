@@ -40,7 +40,7 @@ pub struct Opened {
 impl Opened {
     /// Returns the open file. The exclusive claim of a block device lasts for as long as this file, or a duplicate of it, is
     /// open.
-    pub fn for_good(self) -> File {
+    pub fn into_file(self) -> File {
         self.claim.and_then(ExclusiveClaim::into_exclusive).unwrap_or(self.file)
     }
 }
@@ -174,7 +174,7 @@ fn in_use(path: &Path, why: &str) -> Failure {
 fn holder(file: &File) -> Option<String> {
     let ours = file.metadata().ok()?;
     let (major, minor) = (rustix::fs::major(ours.dev()), rustix::fs::minor(ours.dev()));
-    let place = format!("{major:02x}:{minor:02x}:{}", ours.ino());
+    let lock_file = format!("{major:02x}:{minor:02x}:{}", ours.ino());
     let locks = fs::read_to_string("/proc/locks").ok()?;
     // A line such as `1: FLOCK  ADVISORY  WRITE 4711 fd:00:1234 0 EOF`.
     let own = std::process::id().to_string();
@@ -182,7 +182,7 @@ fn holder(file: &File) -> Option<String> {
         let mut words = line.split_whitespace().skip(1);
         let (kind, pid) = (words.next()?, words.nth(2)?);
         // OFD locks belong to open files and show no process.
-        (kind == "FLOCK" && words.next()? == place && pid != own).then_some(pid)
+        (kind == "FLOCK" && words.next()? == lock_file && pid != own).then_some(pid)
     })?;
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(format!("process {pid} ({})", name.trim_end()))

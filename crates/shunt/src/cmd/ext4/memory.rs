@@ -9,7 +9,7 @@ use crate::error::{Code, Failure, Result, failed};
 
 /// Sets `PR_SET_IO_FLUSHER` for this thread and the threads that it starts: memory allocated while writing dirty pages back must
 /// not wait for that writeback. Needs CAP_SYS_RESOURCE.
-pub fn never_wait_for_ourselves() {
+pub fn set_io_flusher() {
     let flusher = rustix::process::configure_io_flusher_behavior(true);
     flusher.inspect_err(|errno| tracing::debug!(%errno, "PR_SET_IO_FLUSHER")).ok();
 }

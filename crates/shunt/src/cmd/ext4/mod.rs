@@ -38,18 +38,18 @@ pub fn run(args: &Ext4Args, argv: &[OsString]) -> Result<ExitCode> {
 fn inspect(command: &Ext4Command) -> Result<()> {
     // Images are untrusted. No byte of one is read before this process has given up every privilege that reading it does not
     // need.
-    let opened = |args: &ImageArgs| Image::open(&args.image, args.place.journal.as_deref());
+    let opened = |args: &ImageArgs| Image::open(&args.image, args.location.journal.as_deref());
     let image = |args: &ImageArgs| opened(args).inspect(|_| sandbox::enter_inspect());
-    let open = |args: &ImageArgs| image(args)?.filesystem(&args.place);
+    let open = |args: &ImageArgs| image(args)?.filesystem(&args.location);
     match command {
-        Ext4Command::Info { image: args, json } => info::run(&image(args)?, &args.place, *json),
+        Ext4Command::Info { image: args, json } => info::run(&image(args)?, &args.location, *json),
         Ext4Command::Ls { image, path, long } => ls::run(&open(image)?, path, *long),
         Ext4Command::Cat { image, path } => cat::run(&open(image)?, path),
         Ext4Command::Extract { image, path, target, max_size } => {
             let opened = opened(image)?;
-            let place = extract::ExtractTarget::new(target.as_deref(), path)?;
-            sandbox::enter_extract(place.parent());
-            extract::run(&opened.filesystem(&image.place)?, path, &place, max_size.map(|size| size.0))
+            let target_dir = extract::ExtractTarget::new(target.as_deref(), path)?;
+            sandbox::enter_extract(target_dir.parent());
+            extract::run(&opened.filesystem(&image.location)?, path, &target_dir, max_size.map(|size| size.0))
         }
         Ext4Command::Extents { image, path, json } => extents::run(&open(image)?, path, *json),
     }

@@ -2,10 +2,10 @@
 //!
 //! An image is untrusted, and mounting needs privileges that a process which parses it must not have. So a process of its own
 //! surveys it first: it inherits the open image, gives up files, programs, sockets and privileges, and then replays the journal
-//! and opens the file system once, as the daemon will, which is sandboxed by then, too. Its result is a few numbers; errors are
+//! and opens the file system once, as the daemon will, which is sandboxed before that, too. Its result is a few numbers; errors are
 //! reported before there is a mount.
 //!
-//! The two processes exchange lines of JSON. The survey process says which part of the image holds the file system, and continues
+//! The two processes exchange lines of JSON. The survey process reports which part of the image holds the file system, and continues
 //! once the mounting process has locked that part.
 
 use std::io::{self, BufReader, Read as _, Write as _};
@@ -85,41 +85,42 @@ pub fn of(image: &Image, args: &Ext4MountArgs) -> Result<Survey> {
     let cannot =
         |error: io::Error| failed(format_args!("cannot inspect {path} in a separate process: {error}"));
     let mut looker = start(image, args).map_err(cannot)?;
-    let said = looker.stdout.take().expect("stdout is piped");
-    let mut said = BufReader::new(said.take(MAX_LINE_BYTES));
-    let part = match receive(&mut said)? {
+    let output = looker.stdout.take().expect("stdout is piped");
+    let mut output = BufReader::new(output.take(MAX_LINE_BYTES));
+    let part = match receive(&mut output)? {
         Some(Message::Part(part)) => part,
-        _ => return Err(broken_down(image, looker)),
+        _ => return Err(survey_failed(image, looker)),
     };
     if part.as_ref().is_some_and(|part| part.start >= part.end || part.end > image.device.size()) {
-        return Err(broken_down(image, looker));
+        return Err(survey_failed(image, looker));
     }
     image.lock(part.clone())?;
     let go_on = looker.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(b"\n"));
-    match go_on.map_err(cannot).and_then(|()| receive(&mut said))? {
+    match go_on.map_err(cannot).and_then(|()| receive(&mut output))? {
         Some(Message::Found(survey)) if survey.is_possible(image) => {
             // It closes the image before it sends its result, and has nothing more to do.
             let _ = looker.wait();
             Ok(Survey { part, ..survey })
         }
-        _ => Err(broken_down(image, looker)),
+        _ => Err(survey_failed(image, looker)),
     }
 }
 
-/// The error for a survey process that ended or sent nonsense.
-fn broken_down(image: &Image, mut looker: Child) -> Failure {
+/// Returns the error for a survey process that ended or sent an invalid message.
+fn survey_failed(image: &Image, mut looker: Child) -> Failure {
     let _ = looker.kill();
     let ended = looker.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
     failed(format_args!(
-        "cannot mount {}: the process that inspects it failed ({ended}); repair the image with e2fsck",
+        "cannot mount {}: the process that inspects the image failed ({ended}): check the image with e2fsck -f; \
+         report this if e2fsck finds no error",
         image.path.display()
     ))
 }
 
 /// Receives the next message; an error sent by the survey process is returned as this one's.
-fn receive(said: &mut impl io::BufRead) -> Result<Option<Message>> {
+fn receive(output: &mut impl io::BufRead) -> Result<Option<Message>> {
     let mut line = String::new();
-    let read = said.read_line(&mut line);
+    let read = output.read_line(&mut line);
     match read.ok().and_then(|_| serde_json::from_str(&line).ok()) {
         Some(Message::Failed { code, message }) => Err(Failure::new(Code::from_number(code), message)),
         message => Ok(message),
@@ -135,10 +136,10 @@ fn start(image: &Image, args: &Ext4MountArgs) -> io::Result<Child> {
         handed.push(journal.file.as_fd());
         command.arg(format!("--journal-fd={}", journal.file.as_raw_fd()));
     }
-    let place = &args.place;
-    command.args(place.offset.map(|offset| format!("--offset={offset}")));
-    command.args(place.partition.as_ref().map(|partition| format!("--partition={partition}")));
-    if let Some(journal) = &place.journal {
+    let location = &args.location;
+    command.args(location.offset.map(|offset| format!("--offset={offset}")));
+    command.args(location.partition.as_ref().map(|partition| format!("--partition={partition}")));
+    if let Some(journal) = &location.journal {
         command.arg("--journal").arg(journal);
     }
     command.args(image.writable.then_some("--write"));
@@ -149,7 +150,7 @@ fn start(image: &Image, args: &Ext4MountArgs) -> io::Result<Child> {
     if let Some(log) = log::file() {
         command.stderr(log.try_clone()?);
     }
-    // This process has a single thread so far and spawns no other child meanwhile, which would inherit the descriptors.
+    // This process still has a single thread and spawns no other child meanwhile, which would inherit the descriptors.
     let hand_on = |flags| handed.iter().try_for_each(|file| rustix::io::fcntl_setfd(file, flags));
     let child = hand_on(FdFlags::empty()).map_err(Into::into).and_then(|()| command.spawn());
     hand_on(FdFlags::CLOEXEC)?;
@@ -159,13 +160,13 @@ fn start(image: &Image, args: &Ext4MountArgs) -> io::Result<Child> {
 /// The main function of the survey process.
 pub fn main(args: &SurveyArgs) -> ExitCode {
     log::start_in(&args.log, None);
-    let said = match survey(args) {
+    let output = match survey(args) {
         Ok(Some(survey)) => Message::Found(survey),
         // The process that asked has ended.
         Ok(None) => return ExitCode::FAILURE,
         Err(failure) => Message::Failed { code: failure.code as u8, message: failure.message },
     };
-    match send(&said) {
+    match send(&output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
@@ -178,10 +179,10 @@ fn send(message: &Message) -> io::Result<()> {
 }
 
 fn survey(args: &SurveyArgs) -> Result<Option<Survey>> {
-    let journal = args.place.journal.as_deref().zip(args.journal_fd);
+    let journal = args.location.journal.as_deref().zip(args.journal_fd);
     let image = Image::handed_over(&args.image, args.fd, journal, args.write)?;
     sandbox::enter_inspect();
-    let part = disk::part(&image.path, &image.device, &args.place)?;
+    let part = disk::part(&image.path, &image.device, &args.location)?;
     let cannot =
         |error: io::Error| failed(format_args!("cannot report the result of the inspection: {error}"));
     send(&Message::Part(part.clone())).map_err(cannot)?;
@@ -195,7 +196,7 @@ fn survey(args: &SurveyArgs) -> Result<Option<Survey>> {
     check_root(&image, &filesystem)?;
     let survey = Survey::new(&filesystem);
     // Checkpoints everything, so that no change is only in this process's memory when the daemon opens the image.
-    filesystem.finish().map_err(|error| image.cannot("write to", &error))?;
+    filesystem.finish().map_err(|error| image.failure("write to", &error))?;
     Ok(Some(survey))
 }
 
@@ -210,7 +211,7 @@ fn open(image: &Image, part: Option<Range<u64>>) -> Result<Filesystem> {
             tracing::warn!("{path} is mounted read-only: not supported for writing: {reason}");
         }),
         // Without its journal the file system cannot be opened read-only either, so there is no hint.
-        Err(error @ Error::Journal(_)) => Err(image.cannot("open", &error)),
+        Err(error @ Error::Journal(_)) => Err(image.failure("open", &error)),
         opened => opened.map_err(|error| {
             let path = image.path.display();
             // A file system that cannot be repaired or replayed may still be readable.

@@ -79,7 +79,7 @@ pub fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
     serve::take_over(service, &args.mount, hand_over)
 }
 
-/// Builds the service. `text` is the policy in force, whatever the file contains by now.
+/// Builds the service. `text` is the policy in force, independent of the current content of the file.
 fn service(
     args: &MirrorArgs,
     policed: Arc<PolicyFs>,
@@ -88,27 +88,27 @@ fn service(
     programs: Mutex<Option<Result<Loaded, String>>>,
     text: String,
 ) -> Result<Service<PolicyFs>> {
-    let place = Arc::new(OnceLock::new());
+    let mount_point = Arc::new(OnceLock::new());
     let followed = Arc::new(WatchedPolicy::new(policed.clone(), file, source.clone()));
     let reload = {
-        let (policed, place, followed) = (policed.clone(), place.clone(), followed.clone());
+        let (policed, mount_point, followed) = (policed.clone(), mount_point.clone(), followed.clone());
         Arc::new(move || {
             followed.reload();
-            graft(&policed, &place);
+            graft(&policed, &mount_point);
         })
     };
     let mounted = {
-        let (policed, place) = (policed.clone(), place.clone());
+        let (policed, mount_point) = (policed.clone(), mount_point.clone());
         Arc::new(move |mount: &MountPoint| {
             if let Some(programs) = programs.lock().ok().and_then(|mut programs| programs.take()) {
                 policed.set_kernel_enforcer(programs.and_then(|programs| gate(programs, mount)));
             }
-            let _ = place.set(mount.clone());
-            graft(&policed, &place);
+            let _ = mount_point.set(mount.clone());
+            graft(&policed, &mount_point);
             Ok(())
         })
     };
-    follow::start(followed, place, text)?;
+    follow::start(followed, mount_point, text)?;
     Ok(Service {
         kind: "mirror",
         source,
@@ -167,8 +167,8 @@ fn gate(programs: Loaded, _mount: &MountPoint) -> Result<Box<dyn KernelEnforcer>
     match programs {}
 }
 
-fn graft(policed: &PolicyFs, place: &OnceLock<MountPoint>) {
-    if let Some(mount) = place.get() {
+fn graft(policed: &PolicyFs, mount_point: &OnceLock<MountPoint>) {
+    if let Some(mount) = mount_point.get() {
         policed.keep_grafts(mount);
     }
 }

@@ -6,9 +6,9 @@ mod defaults;
 mod gateway;
 mod history;
 mod key;
-mod lock_in;
 mod mount;
 mod mounted_path;
+mod sandbox;
 mod tree;
 
 use std::ffi::{OsStr, OsString};
@@ -25,7 +25,7 @@ use crate::args::VolumeCommand;
 use crate::error::Result;
 
 pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
-    if argv.iter().any(|word| tells_password(word)) && !argv.iter().any(|word| word == "--background") {
+    if argv.iter().any(|word| contains_password(word)) && !argv.iter().any(|word| word == "--background") {
         let _ = writeln!(
             io::stderr(),
             "shunt: all users of this machine can read the password of the database on the command line; put the password \
@@ -59,7 +59,7 @@ pub fn run(command: &VolumeCommand, argv: &[OsString]) -> Result<ExitCode> {
 }
 
 /// Reports whether a word of the command line is an address that contains a password, perhaps as `--meta=ADDRESS`.
-fn tells_password(word: &OsStr) -> bool {
+fn contains_password(word: &OsStr) -> bool {
     let Some(text) = word.to_str() else { return false };
     let address = text.strip_prefix("--meta=").unwrap_or(text);
     address.parse().is_ok_and(|address: MetaAddress| address.has_password())
@@ -71,8 +71,8 @@ mod tests {
 
     #[test]
     fn passwords_on_a_command_line_are_seen() {
-        let tells = |word: &str| tells_password(OsStr::new(word));
-        assert!(tells("postgres://a:p@h/d") && tells("--meta=postgresql://a@h/d?password=p"));
-        assert!(!tells("postgres://a@h/d") && !tells("sqlite:/a:p@h") && !tells("team"));
+        let contains = |word: &str| contains_password(OsStr::new(word));
+        assert!(contains("postgres://a:p@h/d") && contains("--meta=postgresql://a@h/d?password=p"));
+        assert!(!contains("postgres://a@h/d") && !contains("sqlite:/a:p@h") && !contains("team"));
     }
 }

@@ -69,7 +69,7 @@ const LISTS: [(Profile, &str); 4] = [
 /// The lists in the repository agree with the filters, call by call.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn what_is_allowed_is_what_is_listed() {
+fn allowed_calls_match_the_list() {
     for (whom, list) in LISTS {
         let lines = list.lines().filter(|line| !line.starts_with('#'));
         let listed = lines.map(|line| {
@@ -162,7 +162,7 @@ fn programs_and_sockets_are_refused() {
 }
 
 #[test]
-fn who_serves_a_guest_makes_threads_and_no_namespaces() {
+fn guest_filter_permits_threads_but_no_namespaces() {
     use rustix::thread::{UnshareFlags, unshare_unsafe};
     inside(Profile::Guest, || {
         // SAFETY: this thread shares nothing by memory that is unshared.

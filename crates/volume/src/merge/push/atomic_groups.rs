@@ -30,7 +30,7 @@ impl PushPlanner<'_> {
             }
             if names.is_empty() {
                 for at in self.between(&changes)? {
-                    // A name that does not differ would be found again for ever.
+                    // A name that does not differ would be found again in every round.
                     if self.differing(&at)?.is_some() {
                         names.push(at);
                     }
@@ -46,7 +46,7 @@ impl PushPlanner<'_> {
     fn between(&self, changes: &BTreeMap<DentryKey, Differing>) -> MergeResult<BTreeSet<DentryKey>> {
         let mut between = BTreeSet::new();
         if changes.len() > 1 {
-            let ways = self.emptied(changes, |place| changes.contains_key(place))?;
+            let ways = self.emptied(changes, |at| changes.contains_key(at))?;
             between.extend(ways.into_iter().flatten());
         }
         between.extend(self.moved_over(changes)?);
@@ -64,7 +64,7 @@ impl PushPlanner<'_> {
                 let Some(name) = self.trees.names(Tree::Local, num)?.into_iter().next() else { break };
                 num = name.parent;
                 let is_among = changes.contains_key(&name);
-                let emptied = if is_among { None } else { self.emptied(changes, |place| *place == name)? };
+                let emptied = if is_among { None } else { self.emptied(changes, |at| *at == name)? };
                 let is_tied = is_among || emptied.is_some();
                 way.push(name);
                 if is_tied {
@@ -82,12 +82,12 @@ impl PushPlanner<'_> {
         let mut moved = Vec::new();
         for (base, local) in changes.values() {
             // Most removed directories are not replaced, and they may have had very many entries.
-            let (Some((gone, _)), Some(new)) = (base, local) else { continue };
-            if self.id(*new, &[])?.is_some() || !self.trees.names(Tree::Local, *gone)?.is_empty() {
+            let (Some((removed_dir, _)), Some(new)) = (base, local) else { continue };
+            if self.id(*new, &[])?.is_some() || !self.trees.names(Tree::Local, *removed_dir)?.is_empty() {
                 continue;
             }
-            for (name, child) in self.trees.children(Tree::Base, *gone)? {
-                let at = DentryKey { parent: *gone, name };
+            for (name, child) in self.trees.children(Tree::Base, *removed_dir)? {
+                let at = DentryKey { parent: *removed_dir, name };
                 if !changes.contains_key(&at)
                     && !self.changing_names.contains(&at)
                     && self.is_in_new(child, changes)?

@@ -8,7 +8,7 @@ mod upload_set;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use upload_set::{Upload, UploadSet};
+pub use upload_set::{FileUpload, UploadSet};
 
 use crate::id::{ObjectId, Seq};
 use crate::merge::cycle::CycleDetector;
@@ -308,12 +308,12 @@ impl PushPlanner<'_> {
             }
             let (mut num, mut way) = (at.parent, CycleDetector::default());
             while num != ROOT
-                && let Some(place) = self.location_after(num, changes)?
+                && let Some(location) = self.location_after(num, changes)?
             {
                 if num == moved || way.closes_cycle(num) {
                     return Ok(true);
                 }
-                num = place.parent;
+                num = location.parent;
             }
         }
         Ok(false)
@@ -464,7 +464,7 @@ impl PushPlanner<'_> {
         Ok(None)
     }
 
-    /// Returns the id of an object that the store knows by then.
+    /// Returns the id of an object that the store knows when the transaction is committed.
     fn id(&self, num: Ino, arriving: &[Ino]) -> MergeResult<Option<ObjectId>> {
         if let Some(stored) = self.trees.base(num)? {
             return Ok(Some(stored.object.id));

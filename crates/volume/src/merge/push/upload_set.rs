@@ -1,4 +1,4 @@
-//! The contents that a push has uploaded so far, between its two plans.
+//! The contents that a push has uploaded, between its two plans.
 //!
 //! The first plan finds the files to upload and leaves their commits out. They are uploaded without the replica's lock, so the plan
 //! is made again afterwards. It uses an upload only if the file still has the version that was uploaded.
@@ -11,7 +11,7 @@ use crate::object::Object;
 
 /// A file, and its uploaded content with the [`version`](Trees::version) of the file that was read; `None` if it cannot be
 /// uploaded now.
-pub type Upload = (Ino, Option<(u64, UploadedContent)>);
+pub type FileUpload = (Ino, Option<(u64, UploadedContent)>);
 
 /// Uploads of one push. A file is uploaded at most once: if it changed since, it waits for the next push.
 #[derive(Debug, Default)]
@@ -39,12 +39,12 @@ impl UploadSet {
     }
 
     /// Takes the files that the last plan left out because they were not uploaded yet.
-    pub fn take_missing(&mut self) -> Vec<(Ino, Object)> {
+    pub(crate) fn take_missing(&mut self) -> Vec<(Ino, Object)> {
         std::mem::take(&mut self.missing).into_iter().collect()
     }
 
     /// Adds the results of uploading missing files.
-    pub fn add(&mut self, uploads: impl IntoIterator<Item = Upload>) {
+    pub fn add(&mut self, uploads: impl IntoIterator<Item = FileUpload>) {
         self.tried.extend(uploads);
     }
 }

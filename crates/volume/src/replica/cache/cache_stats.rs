@@ -67,7 +67,7 @@ impl Replica {
 
     /// Returns the number of directories that present conflicts.
     pub fn conflict_count(&self) -> u64 {
-        self.inner.core.lock().conflicts.len() as u64
+        self.inner.db.lock().conflicts.len() as u64
     }
 
     /// Returns the cached bytes and how many of them are not evictable. Reads all pinned objects on a separate connection.
@@ -104,11 +104,11 @@ impl Replica {
             let mut query = db.prepare_cached(query)?;
             query.query_map(params![after as i64, limit], |row| row.get(0).map(number))?.collect()
         };
-        let pins = !self.inner.core.lock().pins.is_empty();
+        let pins = !self.inner.db.lock().pins.is_empty();
         if !all && !pins {
             // The files are few, found by an index, and queried after each change: not worth a connection.
             let query = format!("{MISSING_FILES_QUERY} AND made = 0 ORDER BY num LIMIT ?2");
-            return self.inner.read_in_background(|core| Ok(rows(&core.db, &query)?));
+            return self.inner.read_in_background(|db| Ok(rows(&db.db, &query)?));
         }
         let read = || -> rusqlite::Result<Vec<u64>> {
             let query = match all {

@@ -45,33 +45,33 @@ impl ReplicaDb {
     }
 
     /// Reports whether a file can be fetched again and is not in use.
-    fn is_evictable(&mut self, node: &Inode) -> Result<bool> {
+    fn is_evictable(&mut self, inode: &Inode) -> Result<bool> {
         Ok(!self.rollback_detected
-            && node.is_regular()
-            && node.state != CacheState::Absent
-            && node.size > 0
-            && node.created_seq != Seq(0)
-            && node.dirty.is_empty()
-            && !node.maybe_dirty
-            && !self.opens.contains_key(&node.ino)
-            && !self.unlinked_open.contains(&node.ino)
-            && !self.is_pinned(node.ino)?)
+            && inode.is_regular()
+            && inode.state != CacheState::Absent
+            && inode.size > 0
+            && inode.created_seq != Seq(0)
+            && inode.dirty.is_empty()
+            && !inode.maybe_dirty
+            && !self.opens.contains_key(&inode.ino)
+            && !self.unlinked_open.contains(&inode.ino)
+            && !self.is_pinned(inode.ino)?)
     }
 
     /// Records a file as absent. Returns the bytes it occupied, or `None` if it is not evictable.
     pub(crate) fn evict_file(&mut self, num: u64) -> Result<Option<u64>> {
-        let Some(mut node) = self.find(num)? else { return Ok(None) };
-        if !self.is_evictable(&node)? {
+        let Some(mut inode) = self.find(num)? else { return Ok(None) };
+        if !self.is_evictable(&inode)? {
             return Ok(None);
         }
         let before = self.cached_bytes;
         self.begin()?;
-        self.forget_present(num)?;
+        self.clear_present(num)?;
         self.schedule_unlink(num)?;
         self.finish_refetch(num)?;
         self.db.prepare_cached("DELETE FROM recent WHERE num = ?1")?.execute([num as i64])?;
-        node.state = CacheState::Absent;
-        self.save(node);
+        inode.state = CacheState::Absent;
+        self.save(inode);
         Ok(Some(before.saturating_sub(self.cached_bytes)))
     }
 }
@@ -80,15 +80,15 @@ impl Inner {
     /// Removes the scheduled backing file before new contents are written in its place. Existing readers keep the old file;
     /// after a crash the database knows which of the two is there.
     pub(crate) fn finish_reaping(&self, num: u64) -> Result<(), Errno> {
-        if !self.read(|core| core.is_being_reaped(num))? {
+        if !self.read(|db| db.is_being_reaped(num))? {
             return Ok(());
         }
         self.sync()?;
-        self.change(|core, shared| {
-            if core.is_being_reaped(num)? {
+        self.change(|db, shared| {
+            if db.is_being_reaped(num)? {
                 shared.files.remove(num)?;
-                core.begin()?;
-                core.db.prepare_cached("DELETE FROM doomed WHERE num = ?1")?.execute([num as i64])?;
+                db.begin()?;
+                db.db.prepare_cached("DELETE FROM doomed WHERE num = ?1")?.execute([num as i64])?;
             }
             Ok(())
         })
@@ -98,12 +98,12 @@ impl Inner {
 impl Replica {
     /// Returns the bytes of cached files, in whole blocks.
     pub fn cached_bytes(&self) -> u64 {
-        self.inner.core.lock().cached_bytes
+        self.inner.db.lock().cached_bytes
     }
 
     /// Starts recording the order of opens.
-    pub fn enable_recent_opens(&self) {
-        self.inner.core.lock().recent_opens.enabled = true;
+    pub(crate) fn enable_recent_opens(&self) {
+        self.inner.db.lock().recent_opens.enabled = true;
     }
 
     /// Evicts files, least recently opened first, until `bytes` are freed. Never evicts a file that is open, pinned, or
@@ -112,16 +112,16 @@ impl Replica {
     /// # Errors
     /// EIO, ENOSPC.
     pub fn evict(&self, bytes: u64) -> Result<u64, Errno> {
-        self.change(|core, _| core.write_recent())?;
+        self.change(|db, _| db.write_recent())?;
         self.commit()?;
         let mut freed = 0;
         for nums in self.eviction_candidates(bytes)?.chunks(EVICTION_BATCH_FILES) {
             let mut left = Vec::new();
-            freed = self.change(|core, _| {
+            freed = self.change(|db, _| {
                 let mut freed = freed;
                 for &num in nums {
                     if freed < bytes
-                        && let Some(bytes) = core.evict_file(num)?
+                        && let Some(bytes) = db.evict_file(num)?
                     {
                         freed += bytes;
                         left.push(num);
@@ -178,12 +178,12 @@ impl Replica {
     }
 
     /// Waits until the cached contents may have changed. Returns `false` on timeout.
-    pub fn wait_for_cache_change(&self, at_most: std::time::Duration) -> bool {
+    pub(crate) fn wait_for_cache_change(&self, at_most: std::time::Duration) -> bool {
         self.inner.shared.cache_changed.wait(at_most)
     }
 
     /// Wakes [`wait_for_cache_change`](Self::wait_for_cache_change).
-    pub fn notify_cache_change(&self) {
+    pub(crate) fn notify_cache_change(&self) {
         self.inner.shared.cache_changed.notify();
     }
 }

@@ -88,7 +88,7 @@ fn counted(replica: &Replica) -> u64 {
     replica.commit().unwrap();
     let query = "SELECT (SELECT coalesce(sum((size + 4095) / 4096 * 4096), 0) FROM object WHERE kind = 0 AND state = 2)
         + (SELECT coalesce(sum(past - first), 0) FROM present)";
-    let sum: i64 = replica.read(|core| Ok(core.db.query_row(query, [], |row| row.get(0))?)).unwrap();
+    let sum: i64 = replica.read(|db| Ok(db.db.query_row(query, [], |row| row.get(0))?)).unwrap();
     assert_eq!(replica.cached_bytes(), sum as u64);
     sum as u64
 }
@@ -124,7 +124,7 @@ fn the_least_recently_opened_leave_first() {
 }
 
 #[test]
-fn what_is_open_changed_or_pinned_stays() {
+fn open_changed_and_pinned_files_are_not_evicted() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path());
     let directory =
@@ -161,7 +161,7 @@ fn what_is_open_changed_or_pinned_stays() {
 }
 
 #[test]
-fn what_is_pinned_or_all_is_asked_for() {
+fn pinned_or_all_files_are_requested() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path());
     let directory =
@@ -191,7 +191,7 @@ fn a_crash_leaves_no_file_that_is_said_to_be_here() {
         let num = stored(&replica, ROOT, "file", SIZE);
         read(&replica, num);
         replica.sync().unwrap();
-        replica.change(|core, _| core.evict_file(num)).unwrap();
+        replica.change(|db, _| db.evict_file(num)).unwrap();
         if lasts {
             replica.sync().unwrap();
         }
@@ -212,13 +212,13 @@ fn a_crash_leaves_no_file_that_is_said_to_be_here() {
 
 /// A file is opened, or fetched again, after its eviction was recorded and before its data is removed.
 #[test]
-fn who_opens_meanwhile_loses_nothing() {
+fn open_during_eviction_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path());
     let (opens, comes) = (stored(&replica, ROOT, "opens", SIZE), stored(&replica, ROOT, "comes", SIZE));
     for num in [opens, comes] {
         read(&replica, num);
-        replica.change(|core, _| core.evict_file(num)).unwrap();
+        replica.change(|db, _| db.evict_file(num)).unwrap();
     }
     let opened = replica.open_file(opens, false, false).unwrap();
     assert_eq!(read(&replica, comes), content_of(SIZE));
@@ -235,7 +235,7 @@ fn who_opens_meanwhile_loses_nothing() {
 
 /// Data that is being downloaded into an evicted file is not recorded as cached.
 #[test]
-fn what_comes_into_a_file_that_left_is_not_here() {
+fn late_data_of_evicted_file_is_discarded() {
     struct DelayedFetcher(Arc<Replica>, u64, std::sync::atomic::AtomicBool);
     impl Fetcher for DelayedFetcher {
         fn fetch(

@@ -33,13 +33,13 @@ impl Replica {
     /// EIO.
     pub fn offline_misses(&self) -> Result<(u64, Vec<Vec<u8>>), Errno> {
         let (count, nums) = self.inner.shared.offline_misses.0.lock().clone();
-        self.read(|core| {
+        self.read(|db| {
             let mut paths = Vec::new();
             for num in nums {
                 let is_away =
-                    core.find(num)?.is_some_and(|node| node.state != crate::replica::CacheState::Complete);
+                    db.find(num)?.is_some_and(|inode| inode.state != crate::replica::CacheState::Complete);
                 if is_away {
-                    paths.push(core.path(num)?);
+                    paths.push(db.path(num)?);
                 }
             }
             Ok((count, paths))

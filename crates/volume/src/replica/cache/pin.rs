@@ -52,15 +52,15 @@ impl Replica {
     /// # Errors
     /// ESTALE, EIO.
     pub fn pin(&self, num: u64, pinned: bool) -> Result<(), Errno> {
-        self.change(|core, _| {
-            let mut node = core.node(num)?;
-            core.begin()?;
-            node.pinned = pinned;
-            core.save(node);
+        self.change(|db, _| {
+            let mut inode = db.inode(num)?;
+            db.begin()?;
+            inode.pinned = pinned;
+            db.save(inode);
             if pinned {
-                core.pins.insert(num)
+                db.pins.insert(num)
             } else {
-                core.pins.remove(&num)
+                db.pins.remove(&num)
             };
             Ok(())
         })?;
@@ -74,7 +74,7 @@ impl Replica {
     /// # Errors
     /// EIO.
     pub fn is_pinned(&self, num: u64) -> Result<bool, Errno> {
-        self.read(|core| core.is_pinned(num))
+        self.read(|db| db.is_pinned(num))
     }
 
     /// Returns the paths of explicitly pinned objects, at most 32.
@@ -82,10 +82,10 @@ impl Replica {
     /// # Errors
     /// EIO.
     pub fn pinned_paths(&self) -> Result<Vec<Vec<u8>>, Errno> {
-        self.read(|core| {
-            let mut nums: Vec<u64> = core.pins.iter().copied().collect();
+        self.read(|db| {
+            let mut nums: Vec<u64> = db.pins.iter().copied().collect();
             nums.sort_unstable();
-            nums.iter().take(MAX_PINNED_PATHS).map(|num| core.path(*num)).collect()
+            nums.iter().take(MAX_PINNED_PATHS).map(|num| db.path(*num)).collect()
         })
     }
 }

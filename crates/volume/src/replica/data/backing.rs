@@ -33,7 +33,7 @@ pub(crate) fn unusable(path: &Path, error: io::Error) -> ReplicaError {
     ReplicaError::Directory { path: path.to_owned(), error }
 }
 
-/// The files of a replica that no other user may read, whatever the modes are in the volume: they hold names, attributes and
+/// The files of a replica that no other user may read, independent of the modes in the volume: they hold names, attributes and
 /// small files.
 const PRIVATE_FILES: [&str; 4] = ["replica.db", "replica.db-wal", "replica.db-shm", "volume"];
 
@@ -106,7 +106,7 @@ impl BackingDir {
 
     /// Opens another, read-only descriptor of an open file.
     pub(crate) fn reopen_read_only(&self, num: u64, file: &File) -> io::Result<File> {
-        // Opening by name takes half as long, but the name may be gone or refer to another file.
+        // Opening by name takes half as long, but the name may be removed or refer to another file.
         match self.existing_to_read(num) {
             Ok(named) if is_same(&named, file)? => Ok(named),
             _ => reopen(file, false),

@@ -135,7 +135,7 @@ impl Inner {
         if !pool.is_space_check_due() || !self.is_low_on_space() {
             return;
         }
-        let has_doomed = self.core.lock().has_pending_unlinks;
+        let has_doomed = self.db.lock().has_pending_unlinks;
         if pool.has_some(has_doomed) && pool.is_forced_reap_due() {
             while matches!(self.reap(REAP_BATCH_FILES), Ok(reaped) if reaped as u32 == REAP_BATCH_FILES) {}
         }
@@ -212,9 +212,9 @@ fn fill(inner: &Inner) {
         let state = pool.state.lock();
         state.target.saturating_sub(state.ready.len())
     };
-    let numbers = inner.change(|core, _| {
-        let numbers = (0..count).map(|_| core.new_number()).collect::<Result<Vec<_>, _>>()?;
-        Ok((numbers, core.reserved_until()))
+    let numbers = inner.change(|db, _| {
+        let numbers = (0..count).map(|_| db.new_number()).collect::<Result<Vec<_>, _>>()?;
+        Ok((numbers, db.reserved_until()))
     });
     if let Ok((numbers, reserved)) = numbers {
         for num in numbers {

@@ -14,14 +14,14 @@ use crate::replica::error::Result;
 
 impl ReplicaDb {
     /// Returns the current version of a file as a basis for its next one, if its content is known and has several chunks.
-    pub(crate) fn basis_of(&self, node: &Inode, shared: &Shared) -> Result<Option<BasisFile>> {
-        let is_known = node.state == CacheState::Complete
-            && !node.maybe_dirty
-            && !node.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
+    pub(crate) fn basis_of(&self, inode: &Inode, shared: &Shared) -> Result<Option<BasisFile>> {
+        let is_known = inode.state == CacheState::Complete
+            && !inode.maybe_dirty
+            && !inode.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
         if !is_known {
             return Ok(None);
         }
-        let content = self.content(node.ino)?;
+        let content = self.content(inode.ino)?;
         let has_parts = match &content.layout {
             Layout::Inline(_) => false,
             Layout::Direct(pieces) => pieces.len() > 1,
@@ -30,9 +30,9 @@ impl ReplicaDb {
         if !has_parts {
             return Ok(None);
         }
-        let file = match self.opens.get(&node.ino) {
+        let file = match self.opens.get(&inode.ino) {
             Some(open) => Some(open.file.clone()),
-            None => shared.files.existing(node.ino).ok().map(Arc::new),
+            None => shared.files.existing(inode.ino).ok().map(Arc::new),
         };
         Ok(file.map(|file| BasisFile::new(content, file)))
     }

@@ -208,7 +208,7 @@ impl Replica {
     }
 
     /// Reports whether the connection to the store has bandwidth left for prefetching.
-    pub fn is_link_fast(&self) -> bool {
+    pub(crate) fn is_link_fast(&self) -> bool {
         self.inner.shared.fetcher.read().as_ref().is_none_or(|fetcher| fetcher.is_fast())
     }
 
@@ -242,7 +242,7 @@ impl Replica {
     }
 
     fn ensure_latest(&self, num: u64, session: u64) -> Result<(), Errno> {
-        let current = self.inner.core.lock().opens.get(&num).map(|open| open.session);
+        let current = self.inner.db.lock().opens.get(&num).map(|open| open.session);
         if current == Some(session) { Ok(()) } else { Err(Errno::STALE) }
     }
 }
@@ -304,7 +304,7 @@ impl Inner {
     ) -> Result<(), Errno> {
         let Some(file) = self.prepare_backing(num, content)? else { return Ok(()) };
         // Dropped only after the lock is released: deleting the last reference to a large file takes long.
-        let before = self.core.lock().refetch_queue.basis(num);
+        let before = self.db.lock().refetch_queue.basis(num);
         let received = match &before {
             _ if part.is_empty() => part.clone(),
             Some(before) => fetcher.fetch_with_basis(id, content, part.clone(), &file, before)?,
@@ -333,8 +333,8 @@ impl Inner {
     /// belong to another version.
     pub(crate) fn prepare_backing(&self, num: u64, content: &Content) -> Result<Option<File>, Errno> {
         self.finish_reaping(num)?;
-        self.read(|core| {
-            if core.node(num)?.state == CacheState::Complete || !core.content(num)?.is_same(content) {
+        self.read(|db| {
+            if db.inode(num)?.state == CacheState::Complete || !db.content(num)?.is_same(content) {
                 return Ok(None);
             }
             let file = self.shared.files.open_or_create(num)?;
@@ -356,11 +356,11 @@ impl Inner {
         let (mut complete, mut refused) = (Vec::new(), None);
         let (mut rest, mut is_verified) = ((0..all.len()).collect::<Vec<_>>(), verifier.is_none());
         loop {
-            let unverified = self.change(|core, _| {
+            let unverified = self.change(|db, _| {
                 let mut unverified = Vec::new();
                 for &n in &rest {
                     let (num, content, range, file) = &all[n];
-                    match core.record_range(*num, content, range.clone(), file, is_verified) {
+                    match db.record_range(*num, content, range.clone(), file, is_verified) {
                         Ok(FetchOutcome::Part) => {}
                         Ok(FetchOutcome::Complete) => complete.push(*num),
                         Ok(FetchOutcome::Unverified(id)) => unverified.push((n, id)),
@@ -379,7 +379,7 @@ impl Inner {
                 match verifier.verify(id, content, file) {
                     Ok(()) => rest.push(n),
                     Err(errno) => {
-                        self.change(|core, _| core.discard_content(*num, content))?;
+                        self.change(|db, _| db.discard_content(*num, content))?;
                         refused = Some(errno);
                     }
                 }
@@ -395,12 +395,12 @@ impl Inner {
 
     /// Returns the cached range around a range, for an open file.
     fn present_around(&self, num: u64, range: &Range<u64>) -> Result<Range<u64>, Errno> {
-        self.read(|core| {
-            if core.node(num)?.state == CacheState::Complete {
+        self.read(|db| {
+            if db.inode(num)?.state == CacheState::Complete {
                 return Ok(0..u64::MAX);
             }
-            let size = core.content(num)?.size;
-            let around = core.present(num)?.into_iter().find(|here| here.contains(&range.start));
+            let size = db.content(num)?.size;
+            let around = db.present(num)?.into_iter().find(|here| here.contains(&range.start));
             let around = around.unwrap_or(range.start..range.start);
             Ok(around.start..if around.end < size { around.end } else { u64::MAX })
         })
@@ -408,26 +408,26 @@ impl Inner {
 
     /// Returns the first part of a range that is not cached, with its object and content.
     pub(crate) fn missing(&self, num: u64, range: &Range<u64>) -> Result<Option<MissingRange>, Errno> {
-        self.read(|core| {
-            let node = core.node(num)?;
-            if node.state == CacheState::Complete || !node.is_regular() {
+        self.read(|db| {
+            let inode = db.inode(num)?;
+            if inode.state == CacheState::Complete || !inode.is_regular() {
                 return Ok(None);
             }
-            let content = Arc::new(core.content(num)?);
+            let content = Arc::new(db.content(num)?);
             let end = range.end.min(content.size);
             let mut at = range.start.min(end);
             if content.size == 0 {
-                return Ok(Some((node.id, content, 0..0)));
+                return Ok(Some((inode.id, content, 0..0)));
             }
-            let present = core.present(num)?;
+            let present = db.present(num)?;
             for here in &present {
                 if here.start <= at {
                     at = at.max(here.end);
                 } else {
-                    return Ok((at < end).then(|| (node.id, content, at..end.min(here.start))));
+                    return Ok((at < end).then(|| (inode.id, content, at..end.min(here.start))));
                 }
             }
-            Ok((at < end).then_some((node.id, content, at..end)))
+            Ok((at < end).then_some((inode.id, content, at..end)))
         })
     }
 }
@@ -441,7 +441,7 @@ impl ReplicaDb {
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
-    pub(crate) fn forget_present(&mut self, num: u64) -> Result<()> {
+    pub(crate) fn clear_present(&mut self, num: u64) -> Result<()> {
         self.begin()?;
         let query = "SELECT coalesce(sum(past - first), 0) FROM present WHERE num = ?1";
         let sum: i64 = self.db.prepare_cached(query)?.query_row([num as i64], |row| row.get(0))?;
@@ -460,10 +460,10 @@ impl ReplicaDb {
         into: &File,
         is_verified: bool,
     ) -> Result<FetchOutcome> {
-        let mut node = self.node(num)?;
+        let mut inode = self.inode(num)?;
         // The file may have been replaced or evicted meanwhile, and its backing file unlinked.
         let is_gone = rustix::fs::fstat(into)?.st_nlink == 0;
-        if is_gone || node.state == CacheState::Complete || !self.content(num)?.is_same(content) {
+        if is_gone || inode.state == CacheState::Complete || !self.content(num)?.is_same(content) {
             return Ok(FetchOutcome::Part);
         }
         let mut all = self.present(num)?;
@@ -478,18 +478,18 @@ impl ReplicaDb {
         }
         let is_complete = matches!(merged[..], [ref only] if only.start == 0 && only.end >= content.size);
         if is_complete && !is_verified {
-            return Ok(FetchOutcome::Unverified(node.id));
+            return Ok(FetchOutcome::Unverified(inode.id));
         }
-        self.forget_present(num)?;
+        self.clear_present(num)?;
         if is_complete {
-            node.state = CacheState::Complete;
+            inode.state = CacheState::Complete;
         } else {
             let mut insert = self.db.prepare_cached("INSERT INTO present VALUES (?1, ?2, ?3)")?;
             for range in &merged {
                 insert.execute(params![num as i64, range.start as i64, range.end as i64])?;
                 self.cached_bytes = self.cached_bytes.saturating_add(range.end - range.start);
             }
-            node.state = CacheState::Partial;
+            inode.state = CacheState::Partial;
         }
         self.record_unsynced(num)?;
         // The data was fetched for an open, so the file must not be the first to be evicted. A background refetch keeps the
@@ -500,19 +500,19 @@ impl ReplicaDb {
         if is_complete {
             self.finish_refetch(num)?;
         }
-        self.save(node);
+        self.save(inode);
         Ok(if is_complete { FetchOutcome::Complete } else { FetchOutcome::Part })
     }
 
     /// Discards all cached data of a content: the downloaded bytes do not match it.
     fn discard_content(&mut self, num: u64, content: &Content) -> Result<()> {
-        let mut node = self.node(num)?;
-        if node.state == CacheState::Complete || !self.content(num)?.is_same(content) {
+        let mut inode = self.inode(num)?;
+        if inode.state == CacheState::Complete || !self.content(num)?.is_same(content) {
             return Ok(());
         }
-        self.forget_present(num)?;
-        node.state = CacheState::Absent;
-        self.save(node);
+        self.clear_present(num)?;
+        inode.state = CacheState::Absent;
+        self.save(inode);
         Ok(())
     }
 }

@@ -46,36 +46,36 @@ impl Replica {
         let exclusive = (write && truncate).then(|| self.inner.shared.fetching.lock_file(num));
         let opened = loop {
             let missing = {
-                let mut core = self.inner.core.lock();
-                let node = core.node(num).map_err(|fail| fail.errno)?;
-                match &node.kind {
+                let mut db = self.inner.db.lock();
+                let inode = db.inode(num).map_err(|fail| fail.errno)?;
+                match &inode.kind {
                     crate::object::Kind::Regular => {}
                     crate::object::Kind::Directory => return Err(Errno::ISDIR),
                     _ => return Err(Errno::INVAL),
                 }
-                if write && core.is_unsynced(num) {
-                    drop(core);
+                if write && db.is_unsynced(num) {
+                    drop(db);
                     self.inner.sync_one_fetched(num)?;
                     continue;
                 }
-                if core.is_being_reaped(num).map_err(|fail| fail.errno)? {
-                    drop(core);
+                if db.is_being_reaped(num).map_err(|fail| fail.errno)? {
+                    drop(db);
                     self.inner.finish_reaping(num)?;
                     continue;
                 }
-                if write && truncate && node.state == CacheState::Partial {
+                if write && truncate && inode.state == CacheState::Partial {
                     // Makes it durable first that no ranges are cached: after a crash during the truncation the file holds no
                     // valid data.
-                    core.forget_content(node).map_err(|fail| fail.errno)?;
-                    drop(core);
+                    db.drop_cached_content(inode).map_err(|fail| fail.errno)?;
+                    drop(db);
                     self.sync()?;
                     continue;
                 }
-                if !write || truncate || node.state == CacheState::Complete {
-                    break open(&mut core, &self.inner.shared, node, write, truncate, &mut mark)
+                if !write || truncate || inode.state == CacheState::Complete {
+                    break open(&mut db, &self.inner.shared, inode, write, truncate, &mut mark)
                         .map_err(|fail| fail.errno)?;
                 }
-                node.size
+                inode.size
             };
             self.ensure_present(num, 0..missing)?;
         };
@@ -84,7 +84,7 @@ impl Replica {
                 self.release_open(num, write, opened.session);
                 return Err(errno);
             }
-            self.inner.core.lock().uncommitted_marks.remove(&num);
+            self.inner.db.lock().uncommitted_marks.remove(&num);
         } else if write {
             self.inner.shared.durability.notify_changed();
         }
@@ -101,14 +101,13 @@ impl Replica {
 
     /// Notes that an open file may be mapped, and then written through the mapping after its last close.
     pub fn mark_mapped(&self, num: u64, session: u64) {
-        if let Some(open) = self.inner.core.lock().opens.get_mut(&num).filter(|open| open.session == session)
-        {
+        if let Some(open) = self.inner.db.lock().opens.get_mut(&num).filter(|open| open.session == session) {
             open.maps_writable = true;
         }
     }
 
     /// [Releases](Self::release_open) an open for writing, unless the file is still mapped writably: returns `None` then, and
-    /// the caller tries again later. `has_writers` reports whether anybody can write to a file.
+    /// the caller tries again later. `has_writers` reports whether any process can write to a file.
     pub fn close_unless_mapped(
         &self,
         num: u64,
@@ -116,8 +115,8 @@ impl Replica {
         has_writers: impl Fn(&File) -> bool,
     ) -> Option<bool> {
         {
-            let mut core = self.inner.core.lock();
-            let open = core.opens.get_mut(&num).filter(|open| open.session == session);
+            let mut db = self.inner.db.lock();
+            let open = db.opens.get_mut(&num).filter(|open| open.session == session);
             let mut last = open.filter(|open| open.maps_writable && open.writers == 1);
             if last.as_mut().is_some_and(|open| open.is_written_elsewhere(has_writers)) {
                 return None;
@@ -128,8 +127,8 @@ impl Replica {
 
     /// Returns the backing file of an open object, for this version of it.
     pub fn open_file_of(&self, num: u64, session: u64) -> Option<Arc<File>> {
-        let core = self.inner.core.lock();
-        core.opens.get(&num).filter(|open| open.session == session).map(|open| open.file.clone())
+        let db = self.inner.db.lock();
+        db.opens.get(&num).filter(|open| open.session == session).map(|open| open.file.clone())
     }
 
     /// Opens a read-only descriptor of an open file.
@@ -149,8 +148,8 @@ impl Replica {
 
     /// Releases an open. The last release for writing records the new size and time; returns whether the file was changed.
     pub fn release_open(&self, num: u64, write: bool, session: u64) -> bool {
-        let closed = self.change(|core, shared| {
-            let open = core.opens.get_mut(&num).filter(|open| open.session == session);
+        let closed = self.change(|db, shared| {
+            let open = db.opens.get_mut(&num).filter(|open| open.session == session);
             let Some(open) = open else { return Ok(false) };
             let file = open.file.clone();
             let users = if write { &mut open.writers } else { &mut open.readers };
@@ -158,22 +157,22 @@ impl Replica {
             let (writers, last) = (open.writers, open.readers == 0 && open.writers == 0);
             let grew = writers == 0 && std::mem::take(&mut open.length_recorded);
             if last {
-                core.opens.remove(&num);
-                core.uncount_unlinked(num)?;
+                db.opens.remove(&num);
+                db.uncount_unlinked(num)?;
             }
             let mut changed = false;
             point(Failpoint::ReplicaClosed)?;
             if write
                 && writers == 0
-                && let Some(node) = core.find(num)?
+                && let Some(inode) = db.find(num)?
             {
-                changed = core.record_written(node, &file, grew)?;
+                changed = db.record_written(inode, &file, grew)?;
             }
             if last {
                 shared.cache_changed.notify();
             }
-            if last && core.unlinked_open.contains(&num) && !shared.lookup_counts.contains(num) {
-                core.drop_unlinked(num)?;
+            if last && db.unlinked_open.contains(&num) && !shared.lookup_counts.contains(num) {
+                db.drop_unlinked(num)?;
             }
             Ok(changed)
         });
@@ -188,7 +187,7 @@ impl Replica {
 
     /// Reports whether an open file is still the current version of the object.
     pub fn is_latest(&self, num: u64, session: u64) -> bool {
-        self.inner.core.lock().opens.get(&num).is_some_and(|open| open.session == session)
+        self.inner.db.lock().opens.get(&num).is_some_and(|open| open.session == session)
     }
 
     /// Sets the length of a regular file.
@@ -218,9 +217,9 @@ impl Replica {
     /// # Errors
     /// The errors of `fsync(2)`; EIO.
     pub fn sync_file(&self, num: u64) -> Result<(), Errno> {
-        let (open, node) =
-            self.read(|core| Ok((core.opens.get(&num).map(|open| open.file.clone()), core.node(num)?)))?;
-        self.sync_content(open, &node)
+        let (open, inode) =
+            self.read(|db| Ok((db.opens.get(&num).map(|open| open.file.clone()), db.inode(num)?)))?;
+        self.sync_content(open, &inode)
     }
 
     /// Makes the data written through an open and the file's metadata durable.
@@ -229,21 +228,21 @@ impl Replica {
     /// ESTALE if the file was unlinked while it was open and restored by a change of another node, without the data written
     /// through this open; the errors of [`sync_file`](Self::sync_file).
     pub fn sync_open(&self, num: u64, session: u64) -> Result<(), Errno> {
-        let (open, node) = self.read(|core| {
-            let node = core.node(num)?;
-            match core.opens.get(&num).filter(|open| open.session == session) {
-                Some(open) => Ok((Some(open.file.clone()), node)),
+        let (open, inode) = self.read(|db| {
+            let inode = db.inode(num)?;
+            match db.opens.get(&num).filter(|open| open.session == session) {
+                Some(open) => Ok((Some(open.file.clone()), inode)),
                 // The data of an unlinked file is discarded at its last close.
-                None if node.links == 0 => Ok((None, node)),
+                None if inode.links == 0 => Ok((None, inode)),
                 None => Err(OpError::new(Errno::STALE)),
             }
         })?;
-        self.sync_content(open, &node)
+        self.sync_content(open, &inode)
     }
 
-    fn sync_content(&self, open: Option<Arc<File>>, node: &Inode) -> Result<(), Errno> {
-        let num = node.ino;
-        if node.is_regular() && node.state == CacheState::Complete {
+    fn sync_content(&self, open: Option<Arc<File>>, inode: &Inode) -> Result<(), Errno> {
+        let num = inode.ino;
+        if inode.is_regular() && inode.state == CacheState::Complete {
             let file = match open {
                 Some(file) => Ok(file),
                 None => self.inner.shared.files.existing(num).map(Arc::new),
@@ -253,13 +252,13 @@ impl Replica {
                 on_disk(OnDisk::File(&file));
                 Ok(())
             });
-            let synced = synced.and_then(|()| match node.created_seq == Seq(0) {
+            let synced = synced.and_then(|()| match inode.created_seq == Seq(0) {
                 true => self.inner.shared.files.sync_name(num),
                 false => Ok(()),
             });
             synced.map_err(errno)?;
             point(Failpoint::ReplicaFileSynced)?;
-            if let Some(open) = self.inner.core.lock().opens.get_mut(&num) {
+            if let Some(open) = self.inner.db.lock().opens.get_mut(&num) {
                 open.synced |= open.writers > 0;
             }
         }
@@ -276,18 +275,18 @@ impl Replica {
 }
 
 fn open(
-    core: &mut ReplicaDb,
+    db: &mut ReplicaDb,
     shared: &Shared,
-    mut node: Inode,
+    mut inode: Inode,
     write: bool,
     truncate: bool,
     mark: &mut bool,
 ) -> Result<Opened> {
-    let num = node.ino;
+    let num = inode.ino;
     let mut reads_only = false;
-    let file = match core.opens.get_mut(&num) {
+    let file = match db.opens.get_mut(&num) {
         // Writable descriptors are for writers only: see `close_unless_mapped`.
-        Some(open) if !write && !open.reads_only && node.state == CacheState::Complete => {
+        Some(open) if !write && !open.reads_only && inode.state == CacheState::Complete => {
             shared.files.reopen_read_only(num, &open.file).map_or_else(|_| open.file.clone(), Arc::new)
         }
         Some(open) => {
@@ -297,49 +296,49 @@ fn open(
             }
             open.file.clone()
         }
-        None if !write && node.state == CacheState::Complete => {
+        None if !write && inode.state == CacheState::Complete => {
             reads_only = true;
             Arc::new(shared.files.existing_to_read(num)?)
         }
-        None if node.state == CacheState::Complete => match core.last_created.take() {
+        None if inode.state == CacheState::Complete => match db.last_created.take() {
             Some((latest, file)) if latest == num => file,
             _ => Arc::new(shared.files.existing(num)?),
         },
         None => {
             let file = shared.files.open_or_create(num)?;
-            file.set_len(node.size)?;
+            file.set_len(inode.size)?;
             Arc::new(file)
         }
     };
-    if write && truncate && node.state != CacheState::Complete {
+    if write && truncate && inode.state != CacheState::Complete {
         // Before the file is marked complete: it may have its full length without any data.
         file.set_len(0)?;
     }
-    let first = core.opens.get(&num).is_none_or(|open| open.writers == 0);
+    let first = db.opens.get(&num).is_none_or(|open| open.writers == 0);
     if write {
         if first {
             // From now on the backing file is authoritative for the modification time.
-            set_modified(&file, node.modified)?;
+            set_modified(&file, inode.modified)?;
         }
         // Concurrent opens for writing wait for the same mark to become durable.
-        if !node.maybe_dirty {
-            core.uncommitted_marks.insert(num);
+        if !inode.maybe_dirty {
+            db.uncommitted_marks.insert(num);
         }
-        *mark = core.uncommitted_marks.contains(&num);
-        node.maybe_dirty = true;
-        core.mark_dirty(&mut node, Dirty::CONTENT)?;
+        *mark = db.uncommitted_marks.contains(&num);
+        inode.maybe_dirty = true;
+        db.mark_dirty(&mut inode, Dirty::CONTENT)?;
         if truncate {
-            core.finish_refetch(num)?;
-            node.state = CacheState::Complete;
+            db.finish_refetch(num)?;
+            inode.state = CacheState::Complete;
         }
-        core.save(node.clone());
+        db.save(inode.clone());
     }
-    core.record_open(num)?;
-    if core.unlinked_open.contains(&num) {
-        core.count_unlinked(num)?;
+    db.record_open(num)?;
+    if db.unlinked_open.contains(&num) {
+        db.count_unlinked(num)?;
     }
-    let session = core.new_session();
-    let open = core.opens.entry(num);
+    let session = db.new_session();
+    let open = db.opens.entry(num);
     let open = open.or_insert_with(|| OpenFile {
         session,
         file: file.clone(),
@@ -352,7 +351,7 @@ fn open(
     });
     let users = if write { &mut open.writers } else { &mut open.readers };
     *users += 1;
-    Ok(Opened { file, session: open.session, complete: node.state == CacheState::Complete })
+    Ok(Opened { file, session: open.session, complete: inode.state == CacheState::Complete })
 }
 
 pub(crate) fn set_modified(file: &File, modified: Time) -> Result<(), Errno> {
@@ -374,47 +373,47 @@ pub(crate) fn size_and_mtime(file: &File) -> Result<(u64, Time), Errno> {
 
 impl ReplicaDb {
     /// Takes size and modification time from the backing file while the file is open for writing.
-    pub(crate) fn overlay(&self, node: &mut Inode) -> Result<()> {
-        if node.maybe_dirty
-            && let Some(open) = self.opens.get(&node.ino).filter(|open| open.writers > 0)
+    pub(crate) fn overlay(&self, inode: &mut Inode) -> Result<()> {
+        if inode.maybe_dirty
+            && let Some(open) = self.opens.get(&inode.ino).filter(|open| open.writers > 0)
         {
-            apply_size_and_mtime(node, size_and_mtime(&open.file).map_err(OpError::from)?);
+            apply_size_and_mtime(inode, size_and_mtime(&open.file).map_err(OpError::from)?);
         }
         Ok(())
     }
 
     /// Discards the record of cached ranges.
-    fn forget_content(&mut self, mut node: Inode) -> Result<()> {
-        self.forget_present(node.ino)?;
-        node.state = CacheState::Absent;
-        self.save(node);
+    fn drop_cached_content(&mut self, mut inode: Inode) -> Result<()> {
+        self.clear_present(inode.ino)?;
+        inode.state = CacheState::Absent;
+        self.save(inode);
         Ok(())
     }
 
     /// Records size and time after the last close for writing. Returns whether the file was changed.
-    pub(crate) fn record_written(&mut self, mut node: Inode, file: &File, grew: bool) -> Result<bool> {
-        let before = (node.size, node.modified);
-        apply_size_and_mtime(&mut node, size_and_mtime(file)?);
-        let changed = grew || (node.size, node.modified) != before;
+    pub(crate) fn record_written(&mut self, mut inode: Inode, file: &File, grew: bool) -> Result<bool> {
+        let before = (inode.size, inode.modified);
+        apply_size_and_mtime(&mut inode, size_and_mtime(file)?);
+        let changed = grew || (inode.size, inode.modified) != before;
         if changed {
-            node.generation += 1;
+            inode.generation += 1;
             // Nothing has removed the set-ID bits for writes that bypassed the daemon.
-            let mode = without_privileges(node.mode);
-            if mode != node.mode {
-                self.mark_dirty(&mut node, Dirty::MODE)?;
-                node.mode = mode;
+            let mode = without_privileges(inode.mode);
+            if mode != inode.mode {
+                self.mark_dirty(&mut inode, Dirty::MODE)?;
+                inode.mode = mode;
             }
         }
         self.begin()?;
-        self.save(node);
+        self.save(inode);
         Ok(changed)
     }
 }
 
-fn apply_size_and_mtime(node: &mut Inode, (size, modified): (u64, Time)) {
-    node.size = size;
-    if modified != node.modified {
-        node.modified = modified;
-        node.changed = node.changed.max(modified);
+fn apply_size_and_mtime(inode: &mut Inode, (size, modified): (u64, Time)) {
+    inode.size = size;
+    if modified != inode.modified {
+        inode.modified = modified;
+        inode.changed = inode.changed.max(modified);
     }
 }

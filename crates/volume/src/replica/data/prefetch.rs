@@ -222,9 +222,9 @@ fn run(inner: &Inner) {
             NextJob::End => return,
             NextJob::Idle => inner.sync_all_fetched().map(drop),
             NextJob::Job(Job::Range(num, range)) => inner.ensure_present(num, range),
-            NextJob::Job(Job::After(num, limit)) => inner
-                .read(|core| core.small_files_after(num, limit))
-                .and_then(|nums| inner.fetch_batch(&nums)),
+            NextJob::Job(Job::After(num, limit)) => {
+                inner.read(|db| db.small_files_after(num, limit)).and_then(|nums| inner.fetch_batch(&nums))
+            }
         };
         if let Err(errno) = done {
             tracing::debug!("prefetch failed: {errno}");
@@ -234,7 +234,7 @@ fn run(inner: &Inner) {
 
 impl Replica {
     /// Enables or disables prefetching.
-    pub fn set_prefetch(&self, enabled: bool) {
+    pub(crate) fn set_prefetch(&self, enabled: bool) {
         self.inner.shared.prefetcher.set_enabled(enabled);
     }
 

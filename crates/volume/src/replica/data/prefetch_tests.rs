@@ -179,7 +179,7 @@ fn small_files_of_a_walk_come_together() {
 }
 
 #[test]
-fn what_is_not_here_fails_at_once_and_is_told() {
+fn offline_miss_fails_at_once_and_is_counted() {
     let dir = tempfile::tempdir().unwrap();
     let store = RecordingFetcher::new(Duration::ZERO);
     let replica = open(dir.path(), store.clone());
@@ -208,8 +208,8 @@ fn a_very_small_file_needs_no_store() {
         let id = replica.get(num).unwrap().id;
         replica
             .apply(|applying| {
-                let node = applying.find(id)?.unwrap();
-                let mut inline = applying.base(&node)?.unwrap();
+                let inode = applying.find(id)?.unwrap();
+                let mut inline = applying.base(&inode)?.unwrap();
                 inline.object.content.digest = [7; 32];
                 inline.object.content.layout = Layout::Inline(bytes.to_vec());
                 applying.set_object(id, Some(&inline), LocalObject::Agreed)
@@ -226,7 +226,7 @@ fn a_very_small_file_needs_no_store() {
 
 /// Data that was not fsynced is fetched again after a crash of the machine, but not of the process.
 #[test]
-fn what_is_not_on_the_disk_for_sure_comes_again() {
+fn unsynced_data_is_fetched_again() {
     for machine in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let store = RecordingFetcher::new(Duration::ZERO);
@@ -276,8 +276,8 @@ fn replace(replica: &Replica, num: u64) {
     let id = replica.get(num).unwrap().id;
     replica
         .apply(|applying| {
-            let node = applying.find(id)?.unwrap();
-            let mut next = applying.base(&node)?.unwrap();
+            let inode = applying.find(id)?.unwrap();
+            let mut next = applying.base(&inode)?.unwrap();
             next.object.content.digest = [8; 32];
             applying.set_object(id, Some(&next), LocalObject::Agreed)
         })
@@ -306,7 +306,7 @@ fn a_version_that_is_gone_is_not_read_as_zeros() {
 
 /// A reader of cached data asks for it once.
 #[test]
-fn what_is_here_is_told_and_read_on_as_long_as_it_is_the_version() {
+fn cached_ranges_are_valid_for_the_same_version_only() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path(), RecordingFetcher::new(Duration::ZERO));
     replica.set_prefetch(false);

@@ -1,4 +1,4 @@
-//! Health probes of a content store.
+//! Health probes of an object store.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -61,7 +61,7 @@ impl Probe {
     }
 
     /// Reports whether the store answers now.
-    pub fn is_reachable_now(&self) -> bool {
+    pub(crate) fn is_reachable_now(&self) -> bool {
         runtime()
             .block_on(async { timeout(PROMPT_REPLY_TIMEOUT, self.clone().answers()).await })
             .unwrap_or(false)
@@ -69,7 +69,7 @@ impl Probe {
 
     /// Probes until the store answers, then clears `outage`; clears it too if the store is known to have become
     /// reachable again.
-    pub async fn wait_until_reachable(self, outage: Weak<Outage>, reachable: Reachable) {
+    pub(crate) async fn wait_until_reachable(self, outage: Weak<Outage>, reachable: Reachable) {
         let mut probes = JoinSet::new();
         let mut due = Instant::now() + jittered(PROBE_INTERVAL);
         loop {

@@ -1,6 +1,6 @@
 //! The queue of files that were completely cached when another version replaced them.
 //!
-//! They are fetched again before they are opened, since the node may be offline by then. A file is dequeued when it is
+//! They are fetched again before they are opened, since the node may be offline when they are opened. A file is dequeued when it is
 //! fetched, evicted, removed or truncated on this node.
 
 use std::ops::Bound;
@@ -47,20 +47,18 @@ impl Replica {
     /// Returns queued files in the order of their numbers after `after`, at most `max_files`, each with the number of bytes
     /// that its download adds to the cache.
     pub(crate) fn refetches(&self, after: u64, max_files: u32) -> Result<Vec<(u64, u64)>, Errno> {
-        self.inner.read_in_background(|core| {
+        self.inner.read_in_background(|db| {
             let after = (Bound::Excluded(after), Bound::Unbounded);
             let nums: Vec<u64> =
-                core.refetch_queue.nums.range(after).take(max_files as usize).copied().collect();
+                db.refetch_queue.nums.range(after).take(max_files as usize).copied().collect();
             let mut found = Vec::with_capacity(nums.len());
             for num in nums {
-                let Some(node) = core.find(num)?.filter(|node| node.links > 0) else { continue };
-                let here = match node.state {
-                    CacheState::Partial => {
-                        core.present(num)?.iter().map(|range| range.end - range.start).sum()
-                    }
+                let Some(inode) = db.find(num)?.filter(|inode| inode.links > 0) else { continue };
+                let here = match inode.state {
+                    CacheState::Partial => db.present(num)?.iter().map(|range| range.end - range.start).sum(),
                     _ => 0,
                 };
-                found.push((num, allocated_bytes(node.size).saturating_sub(here)));
+                found.push((num, allocated_bytes(inode.size).saturating_sub(here)));
             }
             Ok(found)
         })
@@ -68,12 +66,12 @@ impl Replica {
 
     /// Drops old versions, the oldest first, that exceed the cache's limit or the free space of the disk.
     pub(crate) fn shrink_basis_cache(&self, limit: Option<u64>) {
-        if self.inner.core.lock().refetch_queue.basis_cache.is_empty() {
+        if self.inner.db.lock().refetch_queue.basis_cache.is_empty() {
             return;
         }
         let free = self.space().map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
-        let mut core = self.inner.core.lock();
-        let limit = limit.map_or(u64::MAX, |limit| limit.saturating_sub(core.cached_bytes));
-        core.refetch_queue.basis_cache.shrink(limit.min(free));
+        let mut db = self.inner.db.lock();
+        let limit = limit.map_or(u64::MAX, |limit| limit.saturating_sub(db.cached_bytes));
+        db.refetch_queue.basis_cache.shrink(limit.min(free));
     }
 }

@@ -25,10 +25,10 @@ fn replace_by(replica: &Replica, num: u64, size: u64, pieces: Vec<Segment>) {
     let digest = rand::random();
     replica
         .apply(|applying| {
-            let node = applying.node(num)?.ok_or(Errno::NOENT)?;
-            let mut agreed = applying.local(&node)?;
+            let inode = applying.inode(num)?.ok_or(Errno::NOENT)?;
+            let mut agreed = applying.local(&inode)?;
             agreed.object.content = Content { size, digest, layout: Layout::Direct(pieces) };
-            applying.set_object(node.id, Some(&agreed), LocalObject::Agreed)
+            applying.set_object(inode.id, Some(&agreed), LocalObject::Agreed)
         })
         .unwrap();
 }
@@ -41,8 +41,8 @@ fn queued(replica: &Replica) -> Vec<u64> {
 fn recorded(replica: &Replica) -> Vec<u64> {
     replica.commit().unwrap();
     let query = "SELECT num FROM replaced ORDER BY num";
-    let rows = |core: &mut ReplicaDb| {
-        let mut query = core.db.prepare(query)?;
+    let rows = |db: &mut ReplicaDb| {
+        let mut query = db.db.prepare(query)?;
         let nums = query.query_map([], |row| row.get::<_, i64>(0))?;
         Ok(nums.map(|num| num.map(|num| num as u64)).collect::<rusqlite::Result<Vec<_>>>()?)
     };
@@ -65,7 +65,7 @@ fn cached(limit: Option<u64>) -> CachePolicy {
 }
 
 #[test]
-fn what_was_here_completely_is_wanted_again_and_nothing_else() {
+fn only_complete_files_are_queued_for_refetch() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path());
     let [had, part, never, left, gone, emptied] =
@@ -75,7 +75,7 @@ fn what_was_here_completely_is_wanted_again_and_nothing_else() {
     }
     replica.ensure_present(part, 0..1).unwrap();
     assert_eq!(state(&replica, part), CacheState::Partial);
-    replica.change(|core, _| core.evict_file(left)).unwrap();
+    replica.change(|db, _| db.evict_file(left)).unwrap();
     for num in [had, part, never, left, gone, emptied] {
         replace(&replica, num, SIZE);
     }
@@ -103,7 +103,7 @@ fn what_was_here_completely_is_wanted_again_and_nothing_else() {
 
 /// Chunks of one layout would overlap cached ranges of the other.
 #[test]
-fn what_is_here_in_part_goes_where_the_same_bytes_are_cut_otherwise() {
+fn partial_file_is_dropped_if_chunk_boundaries_change() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path());
     let [had, part, same] = ["had", "part", "same"].map(|name| stored(&replica, ROOT, name, SIZE));
@@ -112,13 +112,13 @@ fn what_is_here_in_part_goes_where_the_same_bytes_are_cut_otherwise() {
     replica.ensure_present(same, 0..1).unwrap();
     for (num, is_cut) in [(had, true), (part, true), (same, false)] {
         let apply = |applying: &mut Applying<'_>| {
-            let node = applying.node(num)?.ok_or(Errno::NOENT)?;
-            let mut agreed = applying.local(&node)?;
+            let inode = applying.inode(num)?.ok_or(Errno::NOENT)?;
+            let mut agreed = applying.local(&inode)?;
             if is_cut {
                 let half = Segment::Hole { length: SIZE / 2 };
                 agreed.object.content.layout = Layout::Direct(vec![half, half]);
             }
-            applying.set_object(node.id, Some(&agreed), LocalObject::Agreed)
+            applying.set_object(inode.id, Some(&agreed), LocalObject::Agreed)
         };
         replica.apply(apply).unwrap();
     }
@@ -134,7 +134,7 @@ fn a_change_that_is_undone_leaves_no_mark() {
     read(&replica, num);
     replica.commit().unwrap();
     let failed = replica.apply(|applying| {
-        applying.work(|core, _| core.queue_refetch(num, None))?;
+        applying.work(|db, _| db.queue_refetch(num, None))?;
         Err::<(), _>(Errno::IO)
     });
     assert_eq!(failed, Err(Errno::IO));
@@ -142,7 +142,7 @@ fn a_change_that_is_undone_leaves_no_mark() {
 }
 
 #[test]
-fn who_had_a_file_has_it_again_before_asking() {
+fn superseded_file_is_refetched_before_open() {
     let dir = tempfile::tempdir().unwrap();
     let replica = Arc::new(open(dir.path()));
     let (had, never) = (stored(&replica, ROOT, "had", SIZE), stored(&replica, ROOT, "never", SIZE));
@@ -185,7 +185,7 @@ fn who_had_a_file_has_it_again_before_asking() {
 }
 
 #[test]
-fn nothing_comes_again_over_a_slow_way() {
+fn slow_link_refetches_nothing() {
     struct SlowFetcher(AtomicBool);
     impl Fetcher for SlowFetcher {
         fn fetch(
@@ -218,7 +218,7 @@ fn nothing_comes_again_over_a_slow_way() {
 }
 
 #[test]
-fn nothing_leaves_for_what_comes_again() {
+fn refetch_evicts_no_other_file() {
     let dir = tempfile::tempdir().unwrap();
     let replica = Arc::new(open(dir.path()));
     let nums: Vec<u64> = (0..4).map(|n| stored(&replica, ROOT, &n.to_string(), SIZE)).collect();
@@ -249,11 +249,11 @@ fn several() -> Vec<Segment> {
 }
 
 fn has_basis(replica: &Replica, num: u64) -> bool {
-    replica.inner.core.lock().refetch_queue.basis(num).is_some()
+    replica.inner.db.lock().refetch_queue.basis(num).is_some()
 }
 
 #[test]
-fn what_files_held_before_is_kept_of_few_and_until_it_is_of_no_use() {
+fn basis_files_are_bounded_and_dropped_once_unneeded() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path());
     let nums: Vec<u64> = (0..40)
@@ -274,10 +274,10 @@ fn what_files_held_before_is_kept_of_few_and_until_it_is_of_no_use() {
     };
     read(&replica, written);
     replica
-        .change(|core, _| {
-            let mut node = core.node(written)?;
-            node.maybe_dirty = true;
-            core.save(node);
+        .change(|db, _| {
+            let mut inode = db.inode(written)?;
+            inode.maybe_dirty = true;
+            db.save(inode);
             Ok(())
         })
         .unwrap();
@@ -303,7 +303,7 @@ fn what_files_held_before_is_kept_of_few_and_until_it_is_of_no_use() {
     replica.shrink_basis_cache(Some(here + 2 * SIZE));
     let left: Vec<u64> = nums.iter().copied().filter(|num| has_basis(&replica, *num)).collect();
     assert_eq!(left, nums[38..]);
-    let before = Arc::downgrade(&replica.inner.core.lock().refetch_queue.basis(nums[39]).unwrap());
+    let before = Arc::downgrade(&replica.inner.db.lock().refetch_queue.basis(nums[39]).unwrap());
     read(&replica, nums[39]);
     until("the old file is closed", || before.upgrade().is_none());
 }

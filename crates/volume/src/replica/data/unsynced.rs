@@ -61,13 +61,14 @@ impl ReplicaDb {
             return Ok(false);
         }
         for (num, _) in std::mem::take(&mut self.unsynced.files) {
-            let Some(mut node) = self.find(num)?.filter(|node| !node.maybe_dirty && node.is_regular()) else {
+            let Some(mut inode) = self.find(num)?.filter(|inode| !inode.maybe_dirty && inode.is_regular())
+            else {
                 continue;
             };
-            self.forget_present(num)?;
+            self.clear_present(num)?;
             self.schedule_unlink(num)?;
-            node.state = CacheState::Absent;
-            self.save(node);
+            inode.state = CacheState::Absent;
+            self.save(inode);
         }
         self.db.execute("DELETE FROM unsure", [])?;
         Ok(true)
@@ -78,24 +79,24 @@ impl Inner {
     /// Makes all fetched data durable. Returns whether anything was unsynced.
     pub(crate) fn sync_all_fetched(&self) -> Result<bool, Errno> {
         let files: Vec<(u64, u64)> =
-            self.core.lock().unsynced.files.iter().map(|(num, as_of)| (*num, *as_of)).collect();
+            self.db.lock().unsynced.files.iter().map(|(num, as_of)| (*num, *as_of)).collect();
         match files.len() {
             0 => return Ok(false),
             1..=MAX_SINGLE_SYNCS => files.iter().try_for_each(|(num, _)| self.sync_backing(*num))?,
             _ => self.shared.files.sync_all()?,
         }
         point(Failpoint::FetchSynced)?;
-        self.change(|core, _| core.mark_synced(&files))?;
+        self.change(|db, _| db.mark_synced(&files))?;
         Ok(true)
     }
 
-    /// Makes the data fetched into a file so far durable.
+    /// Makes the data that was fetched into a file durable.
     pub(crate) fn sync_one_fetched(&self, num: u64) -> Result<(), Errno> {
-        let as_of = self.core.lock().unsynced.files.get(&num).copied();
+        let as_of = self.db.lock().unsynced.files.get(&num).copied();
         let Some(as_of) = as_of else { return Ok(()) };
         self.sync_backing(num)?;
         point(Failpoint::FetchSynced)?;
-        self.change(|core, _| core.mark_synced(&[(num, as_of)]))
+        self.change(|db, _| db.mark_synced(&[(num, as_of)]))
     }
 
     fn sync_backing(&self, num: u64) -> Result<(), Errno> {

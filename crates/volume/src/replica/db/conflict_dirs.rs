@@ -1,4 +1,4 @@
-//! Conflict directories: local directories in the place of conflicting names, which present both sides and are never pushed.
+//! Conflict directories: local directories that replace conflicting names, which present both sides and are never pushed.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -27,8 +27,8 @@ pub(crate) struct ConflictDirs {
 }
 
 impl ConflictDirs {
-    pub(crate) fn all(core: &ReplicaDb) -> Result<Self> {
-        let mut query = core.db.prepare_cached("SELECT n, parent, name, detail FROM conflict")?;
+    pub(crate) fn all(db: &ReplicaDb) -> Result<Self> {
+        let mut query = db.db.prepare_cached("SELECT n, parent, name, detail FROM conflict")?;
         let mut rows = query.query([])?;
         let mut shown = Self::default();
         while let Some(row) = rows.next()? {
@@ -41,9 +41,9 @@ impl ConflictDirs {
         Ok(shown)
     }
 
-    pub(crate) fn set(&mut self, core: &mut ReplicaDb, at: &DentryKey, one: ConflictDir) -> Result<()> {
-        core.begin()?;
-        core.db
+    pub(crate) fn set(&mut self, db: &mut ReplicaDb, at: &DentryKey, one: ConflictDir) -> Result<()> {
+        db.begin()?;
+        db.db
             .prepare_cached(
                 "INSERT OR REPLACE INTO conflict (n, kind, parent, name, num_local, detail)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -57,17 +57,17 @@ impl ConflictDirs {
                 postcard::to_stdvec(&(&one.conflict, one.remote))?
             ])?;
         self.directories.insert(one.directory);
-        core.conflicts.insert(one.directory);
+        db.conflicts.insert(one.directory);
         self.all.insert(at.clone(), one);
         Ok(())
     }
 
-    pub(crate) fn remove(&mut self, core: &mut ReplicaDb, at: &DentryKey) -> Result<()> {
-        core.begin()?;
+    pub(crate) fn remove(&mut self, db: &mut ReplicaDb, at: &DentryKey) -> Result<()> {
+        db.begin()?;
         if let Some(one) = self.all.remove(at) {
-            core.db.prepare_cached("DELETE FROM conflict WHERE n = ?1")?.execute([one.directory as i64])?;
+            db.db.prepare_cached("DELETE FROM conflict WHERE n = ?1")?.execute([one.directory as i64])?;
             self.directories.remove(&one.directory);
-            core.conflicts.remove(&one.directory);
+            db.conflicts.remove(&one.directory);
         }
         Ok(())
     }
@@ -88,7 +88,7 @@ impl ConflictDirs {
         self.all.into_iter().map(|(at, one)| (at, one.conflict)).collect()
     }
 
-    /// Returns the name in whose place a conflict directory is.
+    /// Returns the name that a conflict directory replaces.
     pub(crate) fn of_directory(&self, num: Ino) -> Option<(&DentryKey, &ConflictDir)> {
         self.all.iter().find(|(_, one)| one.directory == num)
     }
@@ -111,13 +111,13 @@ impl ConflictDirs {
         self.all.range(first..).take_while(move |(at, _)| at.parent == parent)
     }
 
-    pub(crate) fn sides(&self, mine: Ino) -> Vec<DentryKey> {
-        let sides = self.all.iter().filter(|(_, one)| one.conflict.local == Some(mine));
+    pub(crate) fn sides(&self, local: Ino) -> Vec<DentryKey> {
+        let sides = self.all.iter().filter(|(_, one)| one.conflict.local == Some(local));
         sides.map(|(at, _)| at.clone()).collect()
     }
 }
 
 /// The inode numbers of all directories that show a conflict.
-pub(crate) fn directories(core: &ReplicaDb) -> Result<HashSet<Ino>> {
-    Ok(ConflictDirs::all(core)?.directories())
+pub(crate) fn directories(db: &ReplicaDb) -> Result<HashSet<Ino>> {
+    Ok(ConflictDirs::all(db)?.directories())
 }

@@ -43,7 +43,7 @@ struct SyncState {
 
 /// Durability of the database: the state of commits, fsync and the WAL.
 pub(crate) struct Durability {
-    /// Number of commits so far.
+    /// Number of commits since the start.
     commits: AtomicU64,
     /// Locked during an fsync, so that waiters share its result.
     synced: Mutex<SyncState>,
@@ -84,8 +84,8 @@ impl Durability {
     }
 
     /// Commits the transaction.
-    pub(crate) fn commit(&self, core: &mut ReplicaDb) -> Result<()> {
-        let done = core.commit();
+    pub(crate) fn commit(&self, db: &mut ReplicaDb) -> Result<()> {
+        let done = db.commit();
         self.wal_reserve.replenish(&self.wal);
         done?;
         self.commits.fetch_add(1, Ordering::Release);
@@ -166,9 +166,9 @@ impl Replica {
 
 impl Inner {
     fn commit(&self) -> Result<u64, Errno> {
-        let mut core = self.core.lock();
-        self.shared.commit(&mut core).map_err(|fail| fail.errno)?;
-        if std::mem::take(&mut core.has_pending_unlinks) {
+        let mut db = self.db.lock();
+        self.shared.commit(&mut db).map_err(|fail| fail.errno)?;
+        if std::mem::take(&mut db.has_pending_unlinks) {
             self.shared.backing_pool.notify_removed();
         }
         Ok(self.shared.durability.commits.load(Ordering::Acquire))
@@ -182,9 +182,9 @@ impl Inner {
 
     pub(crate) fn reap(&self, limit: u32) -> Result<usize, Errno> {
         let unlinked: Vec<i64> = {
-            let core = self.core.lock();
+            let db = self.db.lock();
             let query = || -> rusqlite::Result<_> {
-                let mut query = core.db.prepare_cached("SELECT num FROM doomed LIMIT ?1")?;
+                let mut query = db.db.prepare_cached("SELECT num FROM doomed LIMIT ?1")?;
                 query.query_map([limit], |row| row.get(0))?.collect()
             };
             query().map_err(|error| crate::replica::OpError::from(error).errno)?
@@ -201,36 +201,36 @@ impl Inner {
         };
         point(Failpoint::ReapBegun)?;
         // An object that still exists may be cached again at any time: only the lock prevents that.
-        let (gone, done) = self.change(|core, _| {
-            core.begin()?;
-            let (mut gone, mut done) = (Vec::new(), 0);
+        let (unknown, done) = self.change(|db, _| {
+            db.begin()?;
+            let (mut unknown, mut done) = (Vec::new(), 0);
             for &num in &unlinked {
-                match core.reap_state(num as u64)? {
+                match db.reap_state(num as u64)? {
                     ReapState::Unknown => {
-                        gone.push(num);
+                        unknown.push(num);
                         continue;
                     }
                     ReapState::Absent => remove(num),
                     ReapState::Cached => {}
                     ReapState::Open => {
-                        core.has_pending_unlinks = true;
+                        db.has_pending_unlinks = true;
                         continue;
                     }
                 }
-                core.db.prepare_cached("DELETE FROM doomed WHERE num = ?1")?.execute([num])?;
+                db.db.prepare_cached("DELETE FROM doomed WHERE num = ?1")?.execute([num])?;
                 done += 1;
             }
-            Ok((gone, done))
+            Ok((unknown, done))
         })?;
-        gone.iter().for_each(|num| remove(*num));
+        unknown.iter().for_each(|num| remove(*num));
         point(Failpoint::ReapRemoved)?;
-        self.change(|core, _| {
-            core.begin()?;
-            let mut delete = core.db.prepare_cached("DELETE FROM doomed WHERE num = ?1")?;
-            for num in &gone {
+        self.change(|db, _| {
+            db.begin()?;
+            let mut delete = db.db.prepare_cached("DELETE FROM doomed WHERE num = ?1")?;
+            for num in &unknown {
                 delete.execute([num])?;
             }
-            Ok(gone.len() + done)
+            Ok(unknown.len() + done)
         })
     }
 }
@@ -243,18 +243,18 @@ pub(crate) struct Committer {
 
 impl Committer {
     pub(crate) fn start(inner: Arc<Inner>, database: &Path) -> io::Result<Self> {
-        let beside = Connection::open(database).and_then(|db| {
+        let checkpointer = Connection::open(database).and_then(|db| {
             db.pragma_update(None, "synchronous", "NORMAL")?;
             Ok(db)
         });
-        let beside = beside.map_err(io::Error::other)?;
+        let checkpointer = checkpointer.map_err(io::Error::other)?;
         let durable = &inner.shared.durability;
         durable.wal_reserve.enable(&durable.wal);
         let (wal_is_long, long_wal) = mpsc::sync_channel(1);
         let (one, other) = (inner.clone(), inner.clone());
         let mut committer = Self { inner, threads: Vec::new() };
         let name = |name: &str| std::thread::Builder::new().name(name.into());
-        let shortens = move || long_wal.iter().for_each(|()| checkpoint_wal(&other, &beside));
+        let shortens = move || long_wal.iter().for_each(|()| checkpoint_wal(&other, &checkpointer));
         committer.threads.push(name("replica-log").spawn(shortens)?);
         // Started last: the other thread ends when this one drops the sender.
         committer.threads.push(name("replica").spawn(move || run(&one, &wal_is_long))?);
@@ -294,17 +294,18 @@ fn run(inner: &Inner, wal_is_long: &SyncSender<()>) {
     while matches!(inner.reap(4096), Ok(1..)) {}
 }
 
-fn checkpoint_wal(inner: &Inner, beside: &Connection) {
+fn checkpoint_wal(inner: &Inner, checkpointer: &Connection) {
     let length = inner.shared.durability.wal_length();
     if length < CHECKPOINT_WAL_BYTES {
         return;
     }
-    let checkpoint = |how: &str| beside.query_row(&format!("PRAGMA wal_checkpoint({how})"), [], |_| Ok(()));
+    let checkpoint =
+        |how: &str| checkpointer.query_row(&format!("PRAGMA wal_checkpoint({how})"), [], |_| Ok(()));
     let done = match length < MAX_WAL_BYTES {
         true => checkpoint("PASSIVE"),
         false => {
-            let mut core = inner.core.lock();
-            match inner.shared.commit(&mut core) {
+            let mut db = inner.db.lock();
+            match inner.shared.commit(&mut db) {
                 Ok(()) => checkpoint("TRUNCATE"),
                 Err(_) => return,
             }

@@ -24,7 +24,7 @@ fn make(replica: &Replica, name: &str, target: &[u8]) -> u64 {
 
 /// Makes the database roll back its commits, as on a full disk.
 fn refuse(replica: &Replica, refuse: bool) {
-    replica.inner.core.lock().db.commit_hook(refuse.then_some(|| true)).unwrap();
+    replica.inner.db.lock().db.commit_hook(refuse.then_some(|| true)).unwrap();
 }
 
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl KernelCache for InvalidationCount {
 }
 
 #[test]
-fn what_the_database_undid_is_not_there_and_all_goes_on() {
+fn rolled_back_change_is_absent_and_replica_continues() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path(), false);
     let invalidations = Arc::new(InvalidationCount::default());
@@ -57,7 +57,7 @@ fn what_the_database_undid_is_not_there_and_all_goes_on() {
     refuse(&replica, false);
     assert_eq!(invalidations.0.load(Ordering::Relaxed), 1, "the rollback invalidates the caches once");
     assert_eq!(replica.rollbacks(), 1);
-    let shows = |replica: &Replica, name: &str| replica.lookup(ROOT, name.as_bytes()).map(|node| node.ino);
+    let shows = |replica: &Replica, name: &str| replica.lookup(ROOT, name.as_bytes()).map(|inode| inode.ino);
     assert_eq!(shows(&replica, "undone"), Err(Errno::NOENT));
     make(&replica, "after", b"x");
     replica.sync().unwrap();
@@ -69,7 +69,7 @@ fn what_the_database_undid_is_not_there_and_all_goes_on() {
 
 /// The kernel reports a failed write once, and lets the next fsync succeed.
 #[test]
-fn what_a_disk_lost_does_not_last_because_somebody_asks_again() {
+fn repeated_fsync_does_not_hide_a_failed_one() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path(), false);
     make(&replica, "sound", b"x");
@@ -133,7 +133,7 @@ fn the_log_is_short_again_after_it_was_long() {
 fn the_index_of_the_log_has_room_as_the_log_has() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path(), true);
-    let database = replica.inner.core.lock().db.path().unwrap().to_owned();
+    let database = replica.inner.db.lock().db.path().unwrap().to_owned();
     let beyond = |suffix: &str| {
         let about = std::fs::metadata(format!("{database}{suffix}")).unwrap();
         (about.len(), (about.blocks() * 512).saturating_sub(about.len()))

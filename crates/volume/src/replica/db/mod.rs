@@ -2,6 +2,19 @@
 //!
 //! All changes run in a transaction that the committer ends. Modified inodes are cached in memory and written before the
 //! commit or before a query over several objects.
+//!
+//! Several modules are the stored halves of modules elsewhere in the replica:
+//!
+//! | file | tables | used by |
+//! |---|---|---|
+//! | `basis_cache.rs` | none: open files | `data/basis.rs` |
+//! | `conflict_dirs.rs` | `conflict` | `sync_adapter/conflicts.rs` |
+//! | `open_backing.rs` | none: open files | `data/open_file.rs` |
+//! | `recent_opens.rs` | `recent` | `cache/eviction.rs` |
+//! | `refetch_queue.rs` | `replaced` | `data/refetch.rs` |
+//! | `store_rollback.rs` | `meta` | `cache/eviction.rs` |
+//! | `unsynced_files.rs` | `unsure` | `data/unsynced.rs` |
+//! | `usage_counts.rs` | `usage` | `namespace/usage_check.rs` |
 
 pub(crate) mod basis_cache;
 pub(crate) mod conflict_dirs;
@@ -36,7 +49,7 @@ use unsynced_files::UnsyncedFiles;
 use usage_counts::UsageTracker;
 
 /// Maximum number of inodes cached in memory, of some 200 bytes each. Above it a commit clears the cache.
-const MAX_CACHED_NODES: usize = 65_536;
+const MAX_CACHED_INODES: usize = 65_536;
 
 /// Inode numbers reserved at a time. Numbers handed out in a lost transaction are above the last committed reservation.
 pub(crate) const INO_RESERVATION: u64 = 4096;
@@ -44,7 +57,7 @@ pub(crate) const INO_RESERVATION: u64 = 4096;
 /// The state of a replica. Every change happens in a transaction that the committer ends.
 pub(crate) struct ReplicaDb {
     pub(crate) db: Connection,
-    nodes: HashMap<u64, Inode>,
+    inodes: HashMap<u64, Inode>,
     /// Inodes in memory that are not yet written to the database.
     dirty_rows: HashSet<u64>,
     in_transaction: bool,
@@ -96,8 +109,8 @@ impl ReplicaDb {
         let unsure = UnsyncedFiles::load(&db)?;
         let replaced = RefetchQueue::load(&db)?;
         let usage = UsageTracker::load(&db)?;
-        let mut core = Self {
-            nodes: HashMap::new(),
+        let mut db = Self {
+            inodes: HashMap::new(),
             dirty_rows: HashSet::new(),
             in_transaction: false,
             changes: 0,
@@ -125,8 +138,8 @@ impl ReplicaDb {
             rollback_detected: store_rollback::load(&db)?,
             db,
         };
-        core.load_pins()?;
-        Ok(core)
+        db.load_pins()?;
+        Ok(db)
     }
 
     /// Starts a transaction if none is running.
@@ -163,8 +176,8 @@ impl ReplicaDb {
         self.cached_bytes_committed = self.cached_bytes;
         self.in_transaction = false;
         self.changes = 0;
-        if self.nodes.len() > MAX_CACHED_NODES {
-            self.nodes.clear();
+        if self.inodes.len() > MAX_CACHED_INODES {
+            self.inodes.clear();
         }
         Ok(point(Failpoint::ReplicaCommitted)?)
     }
@@ -183,13 +196,13 @@ impl ReplicaDb {
         }
         self.in_transaction = false;
         self.changes = 0;
-        self.nodes.clear();
+        self.inodes.clear();
         self.dirty_rows.clear();
         self.last_created = None;
         // Numbers already handed out stay used; the next allocation records them.
         self.reserved = self.next_ino;
         self.cached_bytes = self.cached_bytes_committed;
-        self.forget_relinked().ok();
+        self.drop_relinked().ok();
         if let Ok(conflicts) = conflict_dirs::directories(self) {
             self.conflicts = conflicts;
         }
@@ -200,29 +213,29 @@ impl ReplicaDb {
         self.mark_written().ok();
     }
 
-    /// Marks files open for writing as modified: their contents may differ from the metadata, whatever was rolled back.
+    /// Marks files open for writing as modified: their contents may differ from the metadata, independent of what was rolled back.
     fn mark_written(&mut self) -> Result<()> {
         let written = self.opens.iter().filter(|(_, open)| open.writers > 0);
         for num in written.map(|(num, _)| *num).collect::<Vec<_>>() {
-            if let Some(mut node) = self.find(num)? {
+            if let Some(mut inode) = self.find(num)? {
                 self.begin()?;
                 self.uncommitted_marks.insert(num);
-                node.maybe_dirty = true;
+                inode.maybe_dirty = true;
                 // The whole content was fetched before the file was opened for writing, which may have been rolled back as
                 // well.
-                self.forget_present(num)?;
-                node.state = CacheState::Complete;
-                self.mark_dirty(&mut node, Dirty::CONTENT)?;
-                self.save(node);
+                self.clear_present(num)?;
+                inode.state = CacheState::Complete;
+                self.mark_dirty(&mut inode, Dirty::CONTENT)?;
+                self.save(inode);
             }
         }
         Ok(())
     }
 
-    /// Forgets unlinked objects whose names the rollback restored.
-    fn forget_relinked(&mut self) -> Result<()> {
+    /// Drops the unlinked state of objects whose names the rollback restored.
+    fn drop_relinked(&mut self) -> Result<()> {
         for num in self.unlinked_open.clone() {
-            if self.find(num)?.is_some_and(|node| node.links > 0) {
+            if self.find(num)?.is_some_and(|inode| inode.links > 0) {
                 self.unlinked_open.remove(&num);
                 self.counted_unlinked.remove(&num);
             }
@@ -247,30 +260,30 @@ impl ReplicaDb {
         )?;
         // If one fails, all stay dirty.
         for num in &self.dirty_rows {
-            let Some(node) = self.nodes.get(num) else { continue };
-            let (kind, device) = kind_code(node.kind);
+            let Some(inode) = self.inodes.get(num) else { continue };
+            let (kind, device) = kind_code(inode.kind);
             insert.execute(params![
                 *num as i64,
-                node.id.to_bytes(),
+                inode.id.to_bytes(),
                 kind,
                 device,
-                node.mode,
-                node.owner.0,
-                node.group.0,
-                node.modified.0,
-                node.changed.0,
-                (!node.target.is_empty()).then_some(&*node.target),
-                node.size as i64,
-                node.state as u8,
-                node.maybe_dirty,
-                node.links,
-                node.subdirs,
-                node.created_seq.0 as i64,
-                node.dirty.bits(),
-                node.generation as i64,
-                node.pinned,
-                node.xattrs,
-                node.last_opened.0,
+                inode.mode,
+                inode.owner.0,
+                inode.group.0,
+                inode.modified.0,
+                inode.changed.0,
+                (!inode.target.is_empty()).then_some(&*inode.target),
+                inode.size as i64,
+                inode.state as u8,
+                inode.maybe_dirty,
+                inode.links,
+                inode.subdirs,
+                inode.created_seq.0 as i64,
+                inode.dirty.bits(),
+                inode.generation as i64,
+                inode.pinned,
+                inode.xattrs,
+                inode.last_opened.0,
             ])?;
         }
         drop(insert);
@@ -280,49 +293,49 @@ impl ReplicaDb {
 
     /// Returns an object, linked or not.
     pub(crate) fn find(&mut self, num: u64) -> Result<Option<Inode>> {
-        if let Some(node) = self.nodes.get(&num) {
-            return Ok(Some(node.clone()));
+        if let Some(inode) = self.inodes.get(&num) {
+            return Ok(Some(inode.clone()));
         }
         let query = format!("SELECT {} FROM object WHERE num = ?1", Inode::COLUMNS);
-        let node = self.db.prepare_cached(&query)?.query_row([num as i64], Inode::from_row).optional()?;
-        if let Some(node) = &node {
-            self.nodes.insert(num, node.clone());
+        let inode = self.db.prepare_cached(&query)?.query_row([num as i64], Inode::from_row).optional()?;
+        if let Some(inode) = &inode {
+            self.inodes.insert(num, inode.clone());
         }
-        Ok(node)
+        Ok(inode)
     }
 
     /// Returns an object that is linked or still referenced.
-    pub(crate) fn node(&mut self, num: u64) -> Result<Inode> {
-        let exists = |node: &Inode| node.links > 0 || num == ROOT || self.unlinked_open.contains(&num);
-        match self.nodes.get(&num) {
-            Some(node) if exists(node) => return Ok(node.clone()),
+    pub(crate) fn inode(&mut self, num: u64) -> Result<Inode> {
+        let exists = |inode: &Inode| inode.links > 0 || num == ROOT || self.unlinked_open.contains(&num);
+        match self.inodes.get(&num) {
+            Some(inode) if exists(inode) => return Ok(inode.clone()),
             Some(_) => return Err(OpError::new(Errno::STALE)),
             None => {}
         }
         match self.find(num)? {
-            Some(node) if node.links > 0 || num == ROOT || self.unlinked_open.contains(&num) => Ok(node),
+            Some(inode) if inode.links > 0 || num == ROOT || self.unlinked_open.contains(&num) => Ok(inode),
             _ => Err(OpError::new(Errno::STALE)),
         }
     }
 
     /// Returns a directory that entries can be created in.
     pub(crate) fn directory(&mut self, num: u64) -> Result<Inode> {
-        let node = self.node(num)?;
-        match node.is_directory() {
+        let inode = self.inode(num)?;
+        match inode.is_directory() {
             false => Err(OpError::new(Errno::NOTDIR)),
-            true if node.links == 0 && num != ROOT => Err(OpError::new(Errno::NOENT)),
-            true => Ok(node),
+            true if inode.links == 0 && num != ROOT => Err(OpError::new(Errno::NOENT)),
+            true => Ok(inode),
         }
     }
 
     /// Replaces the state of an object.
-    pub(crate) fn save(&mut self, node: Inode) {
-        self.dirty_rows.insert(node.ino);
-        self.cached_bytes = self.cached_bytes.saturating_add(counted_bytes(&node));
-        let nameless = self.counted_unlinked.contains(&node.ino);
-        self.usage.add(&node, nameless);
+    pub(crate) fn save(&mut self, inode: Inode) {
+        self.dirty_rows.insert(inode.ino);
+        self.cached_bytes = self.cached_bytes.saturating_add(counted_bytes(&inode));
+        let nameless = self.counted_unlinked.contains(&inode.ino);
+        self.usage.add(&inode, nameless);
         // An inode that is not cached is new: the caller loaded an existing one before, under the same lock.
-        if let Some(before) = self.nodes.insert(node.ino, node) {
+        if let Some(before) = self.inodes.insert(inode.ino, inode) {
             self.cached_bytes = self.cached_bytes.saturating_sub(counted_bytes(&before));
             self.usage.take(&before, nameless);
         }
@@ -344,20 +357,20 @@ impl ReplicaDb {
         self.begin()?;
         let (mut was_sent, mut xattrs) = (true, true);
         match self.find(num)? {
-            Some(node) => {
-                self.cached_bytes = self.cached_bytes.saturating_sub(counted_bytes(&node));
+            Some(inode) => {
+                self.cached_bytes = self.cached_bytes.saturating_sub(counted_bytes(&inode));
                 let nameless = self.counted_unlinked.contains(&num);
-                self.usage.take(&node, nameless);
-                if node.state != CacheState::Complete {
-                    self.forget_present(num)?;
+                self.usage.take(&inode, nameless);
+                if inode.state != CacheState::Complete {
+                    self.clear_present(num)?;
                 }
-                (was_sent, xattrs) = (node.created_seq != Seq(0), node.xattrs);
+                (was_sent, xattrs) = (inode.created_seq != Seq(0), inode.xattrs);
             }
-            None => self.forget_present(num)?,
+            None => self.clear_present(num)?,
         }
         self.finish_refetch(num)?;
         self.pins.remove(&num);
-        self.nodes.remove(&num);
+        self.inodes.remove(&num);
         self.dirty_rows.remove(&num);
         // Most objects removed in quick succession were created just before: rows that they cannot have are not deleted.
         let queries = [
@@ -423,23 +436,23 @@ impl ReplicaDb {
 
     /// Marks fields of an object as changed. The first change records the base version. An object that only presents a
     /// conflict cannot be changed: EPERM.
-    pub(crate) fn mark_dirty(&mut self, node: &mut Inode, what: Dirty) -> Result<()> {
-        if node.is_conflict_only() && !what.contains(Dirty::NEW) {
+    pub(crate) fn mark_dirty(&mut self, inode: &mut Inode, what: Dirty) -> Result<()> {
+        if inode.is_conflict_only() && !what.contains(Dirty::NEW) {
             return Err(OpError::new(Errno::PERM));
         }
         self.begin()?;
-        if node.dirty.is_empty() {
+        if inode.dirty.is_empty() {
             let base = match what.contains(Dirty::NEW) {
                 true => None,
-                false => Some(postcard::to_stdvec(&self.stored(node)?)?),
+                false => Some(postcard::to_stdvec(&self.stored(inode)?)?),
             };
             let n = self.next_dirty_order();
             self.db
                 .prepare_cached("INSERT OR IGNORE INTO base_object (num, object, n) VALUES (?1, ?2, ?3)")?
-                .execute(params![node.ino as i64, base, n])?;
+                .execute(params![inode.ino as i64, base, n])?;
         }
-        node.dirty |= what;
-        node.generation += 1;
+        inode.dirty |= what;
+        inode.generation += 1;
         Ok(())
     }
 
@@ -481,45 +494,45 @@ impl ReplicaDb {
     }
 
     /// Returns all extended attributes.
-    pub(crate) fn xattrs(&self, node: &Inode) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-        if !node.xattrs {
+    pub(crate) fn xattrs(&self, inode: &Inode) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        if !inode.xattrs {
             return Ok(BTreeMap::new());
         }
         let mut query = self.db.prepare_cached("SELECT name, value FROM xattr WHERE num = ?1")?;
-        let rows = query.query_map([node.ino as i64], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let rows = query.query_map([inode.ino as i64], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
     /// Returns the object in its local state. Its content is the last known one.
-    pub(crate) fn object(&self, node: &Inode) -> Result<Object> {
-        let content = if node.kind == Kind::Regular { self.content(node.ino)? } else { Content::empty() };
+    pub(crate) fn object(&self, inode: &Inode) -> Result<Object> {
+        let content = if inode.kind == Kind::Regular { self.content(inode.ino)? } else { Content::empty() };
         Ok(Object {
-            id: node.id,
-            kind: node.kind,
-            mode: node.mode,
-            owner: node.owner,
-            group: node.group,
-            modified: node.modified,
-            target: node.target.to_vec(),
+            id: inode.id,
+            kind: inode.kind,
+            mode: inode.mode,
+            owner: inode.owner,
+            group: inode.group,
+            modified: inode.modified,
+            target: inode.target.to_vec(),
             content,
-            xattrs: self.xattrs(node)?,
+            xattrs: self.xattrs(inode)?,
         })
     }
 
     /// Returns the object in its local state, with the commits that set its fields.
-    pub(crate) fn stored(&self, node: &Inode) -> Result<VersionedObject> {
+    pub(crate) fn stored(&self, inode: &Inode) -> Result<VersionedObject> {
         let mut query = self.db.prepare_cached("SELECT field, seq FROM field_seq WHERE num = ?1")?;
-        let mut rows = query.query([node.ino as i64])?;
+        let mut rows = query.query([inode.ino as i64])?;
         let mut set = BTreeMap::new();
         while let Some(row) = rows.next()? {
             let field: Vec<u8> = row.get(0)?;
             set.insert(postcard::from_bytes::<Field>(&field)?, Seq(number(row.get(1)?)));
         }
         Ok(VersionedObject {
-            object: self.object(node)?,
-            created: node.created_seq,
+            object: self.object(inode)?,
+            created: inode.created_seq,
             field_versions: set,
-            links: node.links,
+            links: inode.links,
         })
     }
 

@@ -49,7 +49,7 @@ impl OpenFile {
     }
 }
 
-/// Opens a file again, whatever its name is by now.
+/// Opens a file again, independent of its current name.
 pub(crate) fn reopen(file: &File, write: bool) -> io::Result<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     OpenOptions::new().read(true).write(write).open(path)

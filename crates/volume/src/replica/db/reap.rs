@@ -1,5 +1,5 @@
 //! Deferred removal of backing files. An evicted or deleted file's row is committed first; its backing file is removed after
-//! that commit is durable, unless the object is cached or open again by then.
+//! that commit is durable, unless the object is cached or open again at that time.
 
 use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::CacheState;
@@ -29,7 +29,7 @@ impl ReplicaDb {
 
     /// Reports whether the backing file of an object is scheduled for removal, so that an open must not use it.
     pub(crate) fn is_being_reaped(&mut self, num: u64) -> Result<bool> {
-        Ok(self.find(num)?.is_some_and(|node| node.state == CacheState::Absent)
+        Ok(self.find(num)?.is_some_and(|inode| inode.state == CacheState::Absent)
             && !self.opens.contains_key(&num)
             && self.db.prepare_cached("SELECT 1 FROM doomed WHERE num = ?1")?.exists([num as i64])?)
     }
@@ -38,7 +38,7 @@ impl ReplicaDb {
     pub(crate) fn reap_state(&mut self, num: u64) -> Result<ReapState> {
         Ok(match self.find(num)? {
             None => ReapState::Unknown,
-            Some(node) if node.state != CacheState::Absent => ReapState::Cached,
+            Some(inode) if inode.state != CacheState::Absent => ReapState::Cached,
             Some(_) if self.opens.contains_key(&num) => ReapState::Open,
             Some(_) => ReapState::Absent,
         })

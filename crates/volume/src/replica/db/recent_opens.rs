@@ -42,6 +42,6 @@ pub(crate) fn allocated_bytes(size: u64) -> u64 {
 }
 
 /// Returns the bytes an inode accounts for. The cached data of partial files is accounted for by its ranges.
-pub(crate) fn counted_bytes(node: &Inode) -> u64 {
-    if node.is_regular() && node.state == CacheState::Complete { allocated_bytes(node.size) } else { 0 }
+pub(crate) fn counted_bytes(inode: &Inode) -> u64 {
+    if inode.is_regular() && inode.state == CacheState::Complete { allocated_bytes(inode.size) } else { 0 }
 }

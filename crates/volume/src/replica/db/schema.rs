@@ -90,7 +90,8 @@ pub(crate) fn create(db: &Connection) -> Result<bool, ReplicaError> {
         let counted = "INSERT OR REPLACE INTO meta SELECT 'here',
             (SELECT coalesce(sum((size + 4095) / 4096 * 4096), 0) FROM object WHERE kind = 0 AND state = 2)
             + (SELECT coalesce(sum(past - first), 0) FROM present);";
-        let usage = format!("{USAGE} INSERT INTO usage {};", crate::replica::db::usage_counts::COUNT);
+        let usage =
+            format!("{USAGE} INSERT INTO usage {};", crate::replica::db::usage_counts::COUNT_USAGE_SQL);
         let steps = match found {
             1 => format!("{EVICTION_ORDER} {counted} {UNSYNCED} {usage}"),
             2 => format!("{UNSYNCED} {usage}"),

@@ -12,21 +12,21 @@ pub(crate) fn load(db: &Connection) -> rusqlite::Result<bool> {
 
 impl Replica {
     /// Records that the store was rolled back, or is valid again. In between, local contents may be the only copies: nothing
-    /// is evicted, whatever the limit is, and also after a restart.
+    /// is evicted, above the limit, too, and also after a restart.
     ///
     /// # Errors
     /// EIO, ENOSPC.
-    pub fn set_rollback_detected(&self, detected: bool) -> Result<(), Errno> {
-        if self.inner.core.lock().rollback_detected == detected {
+    pub(crate) fn set_rollback_detected(&self, detected: bool) -> Result<(), Errno> {
+        if self.inner.db.lock().rollback_detected == detected {
             return Ok(());
         }
-        self.change(|core, _| {
-            core.begin()?;
+        self.change(|db, _| {
+            db.begin()?;
             match detected {
-                true => core.db.execute("INSERT OR REPLACE INTO meta VALUES ('distrusted', 1)", [])?,
-                false => core.db.execute("DELETE FROM meta WHERE key = 'distrusted'", [])?,
+                true => db.db.execute("INSERT OR REPLACE INTO meta VALUES ('distrusted', 1)", [])?,
+                false => db.db.execute("DELETE FROM meta WHERE key = 'distrusted'", [])?,
             };
-            core.rollback_detected = detected;
+            db.rollback_detected = detected;
             Ok(())
         })
     }

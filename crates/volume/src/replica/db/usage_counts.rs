@@ -43,8 +43,8 @@ pub struct Quota {
     pub limits: Limits,
 }
 
-pub(crate) fn usage_of(node: &Inode) -> Usage {
-    Usage { bytes: if node.is_regular() { node.size } else { 0 }, objects: 1 }
+pub(crate) fn usage_of(inode: &Inode) -> Usage {
+    Usage { bytes: if inode.is_regular() { inode.size } else { 0 }, objects: 1 }
 }
 
 impl Usage {
@@ -88,27 +88,27 @@ impl UsageTracker {
         self.limited.clone()
     }
 
-    pub(crate) fn add(&mut self, node: &Inode, nameless: bool) {
-        self.count(node, nameless, Usage::plus);
+    pub(crate) fn add(&mut self, inode: &Inode, nameless: bool) {
+        self.count(inode, nameless, Usage::plus);
     }
 
-    pub(crate) fn take(&mut self, node: &Inode, nameless: bool) {
-        self.count(node, nameless, Usage::minus);
+    pub(crate) fn take(&mut self, inode: &Inode, nameless: bool) {
+        self.count(inode, nameless, Usage::minus);
     }
 
-    fn count(&mut self, node: &Inode, nameless: bool, how: fn(&mut Usage, Usage)) {
-        if node.ino == ROOT || node.links == 0 && !nameless {
+    fn count(&mut self, inode: &Inode, nameless: bool, how: fn(&mut Usage, Usage)) {
+        if inode.ino == ROOT || inode.links == 0 && !nameless {
             return;
         }
-        let user = node.owner.0;
+        let user = inode.owner.0;
         let counts = self.by_user.entry(user).or_default();
-        if node.links > 0 {
-            how(&mut counts.named, usage_of(node));
+        if inode.links > 0 {
+            how(&mut counts.named, usage_of(inode));
             self.dirty_users.insert(user);
         } else {
-            how(&mut counts.unlinked, usage_of(node));
+            how(&mut counts.unlinked, usage_of(inode));
         }
-        how(&mut self.all, usage_of(node));
+        how(&mut self.all, usage_of(inode));
     }
 
     pub(crate) fn of(&self, user: u32) -> Usage {
@@ -149,6 +149,6 @@ impl UsageTracker {
 }
 
 /// Computes all counts of [`UsageTracker`] from the objects.
-pub(crate) const COUNT: &str =
+pub(crate) const COUNT_USAGE_SQL: &str =
     "SELECT owner, sum(CASE kind WHEN 0 THEN size ELSE 0 END), count(*) FROM object
     WHERE nlink > 0 AND num <> 1 GROUP BY owner";

@@ -50,7 +50,7 @@ pub struct DirEntry {
     /// The name itself.
     pub name: Vec<u8>,
     /// The inode that the name refers to.
-    pub node: Inode,
+    pub inode: Inode,
 }
 
 /// Maximum length of a name.
@@ -68,11 +68,11 @@ impl Replica {
         if name.len() > MAX_NAME_BYTES {
             return Err(Errno::NAMETOOLONG);
         }
-        self.read(|core| {
-            let (child, _) = core.link_of(parent, name)?.ok_or(OpError::new(Errno::NOENT))?;
-            let mut node = core.node(child)?;
-            core.overlay(&mut node)?;
-            Ok(node)
+        self.read(|db| {
+            let (child, _) = db.link_of(parent, name)?.ok_or(OpError::new(Errno::NOENT))?;
+            let mut inode = db.inode(child)?;
+            db.overlay(&mut inode)?;
+            Ok(inode)
         })
     }
 
@@ -81,10 +81,10 @@ impl Replica {
     /// # Errors
     /// ESTALE, EIO.
     pub fn get(&self, num: u64) -> Result<Inode, Errno> {
-        self.read(|core| {
-            let mut node = core.node(num)?;
-            core.overlay(&mut node)?;
-            Ok(node)
+        self.read(|db| {
+            let mut inode = db.inode(num)?;
+            db.overlay(&mut inode)?;
+            Ok(inode)
         })
     }
 
@@ -93,9 +93,9 @@ impl Replica {
     /// # Errors
     /// ESTALE, EIO; ENOENT if the directory is unlinked.
     pub fn parent(&self, num: u64) -> Result<Inode, Errno> {
-        self.read(|core| {
-            let parent = core.parent_of(num)?.ok_or(OpError::new(Errno::NOENT))?;
-            core.node(parent)
+        self.read(|db| {
+            let parent = db.parent_of(num)?.ok_or(OpError::new(Errno::NOENT))?;
+            db.inode(parent)
         })
     }
 
@@ -104,7 +104,7 @@ impl Replica {
     /// # Errors
     /// ESTALE, EIO.
     pub fn list(&self, parent: u64, after: &[u8], limit: usize) -> Result<Vec<DirEntry>, Errno> {
-        self.read(|core| core.list(parent, after, limit))
+        self.read(|db| db.list(parent, after, limit))
     }
 
     /// Creates an object with a name.
@@ -114,20 +114,20 @@ impl Replica {
     pub fn make(&self, parent: u64, name: &[u8], new: NewObject<'_>) -> Result<Inode, Errno> {
         check_name(name)?;
         self.inner.reap_if_low_on_space();
-        self.change(|core, shared| {
-            let mut directory = core.directory(parent)?;
-            core.ensure_not_conflict_dir(parent, Errno::PERM)?;
-            if core.link_of(parent, name)?.is_some() {
+        self.change(|db, shared| {
+            let mut directory = db.directory(parent)?;
+            db.ensure_not_conflict_dir(parent, Errno::PERM)?;
+            if db.link_of(parent, name)?.is_some() {
                 return Err(OpError::new(Errno::EXIST));
             }
             let now = shared.now();
-            let mut node = core.new_node(&directory, new, now, shared)?;
-            node.links = 1;
-            core.begin()?;
-            core.add_link(&mut directory, name, &node, now, None)?;
-            core.save(node.clone());
-            core.save(directory);
-            Ok(node)
+            let mut inode = db.new_inode(&directory, new, now, shared)?;
+            inode.links = 1;
+            db.begin()?;
+            db.add_link(&mut directory, name, &inode, now, None)?;
+            db.save(inode.clone());
+            db.save(directory);
+            Ok(inode)
         })
     }
 
@@ -137,13 +137,13 @@ impl Replica {
     /// Returns the errors of [`make`](Self::make).
     pub fn create_tmpfile(&self, parent: u64, new: NewObject<'_>) -> Result<Inode, Errno> {
         self.inner.reap_if_low_on_space();
-        self.change(|core, shared| {
-            let directory = core.directory(parent)?;
-            let node = core.new_node(&directory, new, shared.now(), shared)?;
-            core.mark_unlinked(node.ino)?;
-            shared.lookup_counts.add(node.ino);
-            core.save(node.clone());
-            Ok(node)
+        self.change(|db, shared| {
+            let directory = db.directory(parent)?;
+            let inode = db.new_inode(&directory, new, shared.now(), shared)?;
+            db.mark_unlinked(inode.ino)?;
+            shared.lookup_counts.add(inode.ino);
+            db.save(inode.clone());
+            Ok(inode)
         })
     }
 
@@ -153,27 +153,27 @@ impl Replica {
     /// EEXIST, EPERM for a directory, EMLINK, and the errors of [`make`](Self::make).
     pub fn link(&self, num: u64, parent: u64, name: &[u8]) -> Result<Inode, Errno> {
         check_name(name)?;
-        self.change(|core, shared| {
+        self.change(|db, shared| {
             shared.durability.has_room()?;
-            let mut node = core.node(num)?;
-            let mut directory = core.directory(parent)?;
-            core.ensure_not_conflict_dir(parent, Errno::PERM)?;
-            if node.is_directory() || node.is_conflict_only() {
+            let mut inode = db.inode(num)?;
+            let mut directory = db.directory(parent)?;
+            db.ensure_not_conflict_dir(parent, Errno::PERM)?;
+            if inode.is_directory() || inode.is_conflict_only() {
                 return Err(OpError::new(Errno::PERM));
             }
-            if core.link_of(parent, name)?.is_some() {
+            if db.link_of(parent, name)?.is_some() {
                 return Err(OpError::new(Errno::EXIST));
             }
             let now = shared.now();
-            node.links = node.links.checked_add(1).ok_or(OpError::new(Errno::MLINK))?;
-            node.changed = now;
-            core.unmark_unlinked(num)?;
-            core.begin()?;
-            core.add_link(&mut directory, name, &node, now, None)?;
-            core.save(node.clone());
-            core.save(directory);
-            core.overlay(&mut node)?;
-            Ok(node)
+            inode.links = inode.links.checked_add(1).ok_or(OpError::new(Errno::MLINK))?;
+            inode.changed = now;
+            db.unmark_unlinked(num)?;
+            db.begin()?;
+            db.add_link(&mut directory, name, &inode, now, None)?;
+            db.save(inode.clone());
+            db.save(directory);
+            db.overlay(&mut inode)?;
+            Ok(inode)
         })
     }
 
@@ -195,28 +195,28 @@ impl Replica {
 
     /// Reports whether a directory presents the two versions of a conflict.
     pub fn shows_conflict(&self, num: u64) -> bool {
-        self.inner.core.lock().conflicts.contains(&num)
+        self.inner.db.lock().conflicts.contains(&num)
     }
 
     fn remove(&self, parent: u64, name: &[u8], is_directory: bool) -> Result<u64, Errno> {
-        if self.inner.core.lock().conflicts.contains(&parent) {
+        if self.inner.db.lock().conflicts.contains(&parent) {
             return self.remove_side(parent, name, is_directory);
         }
-        self.change(|core, shared| {
-            let mut directory = core.directory(parent)?;
-            let (child, seq) = core.link_of(parent, name)?.ok_or(OpError::new(Errno::NOENT))?;
-            let mut node = core.node(child)?;
-            match (is_directory, node.is_directory()) {
+        self.change(|db, shared| {
+            let mut directory = db.directory(parent)?;
+            let (child, seq) = db.link_of(parent, name)?.ok_or(OpError::new(Errno::NOENT))?;
+            let mut inode = db.inode(child)?;
+            match (is_directory, inode.is_directory()) {
                 (true, false) => return Err(OpError::new(Errno::NOTDIR)),
                 (false, true) => return Err(OpError::new(Errno::ISDIR)),
-                (true, true) if !core.is_empty(child)? => return Err(OpError::new(Errno::NOTEMPTY)),
+                (true, true) if !db.is_empty(child)? => return Err(OpError::new(Errno::NOTEMPTY)),
                 _ => {}
             }
             let now = shared.now();
-            core.begin()?;
-            core.drop_link(&mut directory, name, &node, seq, now)?;
-            core.save(directory);
-            core.drop_link_count(&mut node, now, shared)?;
+            db.begin()?;
+            db.drop_link(&mut directory, name, &inode, seq, now)?;
+            db.save(directory);
+            db.drop_link_count(&mut inode, now, shared)?;
             Ok(child)
         })
     }
@@ -255,20 +255,20 @@ impl Replica {
         if leave.is_some() && how == Rename::Exchange {
             return Err(Errno::INVAL);
         }
-        self.change(|core, shared| {
+        self.change(|db, shared| {
             shared.durability.has_room()?;
-            let mut from = core.directory(parent)?;
-            let mut to = core.directory(new_parent)?;
-            let (child, child_seq) = core.link_of(parent, name)?.ok_or(OpError::new(Errno::NOENT))?;
+            let mut from = db.directory(parent)?;
+            let mut to = db.directory(new_parent)?;
+            let (child, child_seq) = db.link_of(parent, name)?.ok_or(OpError::new(Errno::NOENT))?;
             for num in [parent, new_parent, child] {
-                core.ensure_not_conflict_dir(num, Errno::BUSY)?;
+                db.ensure_not_conflict_dir(num, Errno::BUSY)?;
             }
-            let mut node = core.node(child)?;
-            let target = core.link_of(new_parent, new_name)?;
+            let mut inode = db.inode(child)?;
+            let target = db.link_of(new_parent, new_name)?;
             if let Some((replaced, _)) = target {
-                core.ensure_not_conflict_dir(replaced, Errno::BUSY)?;
+                db.ensure_not_conflict_dir(replaced, Errno::BUSY)?;
             }
-            if node.is_directory() && core.is_below(new_parent, child)? {
+            if inode.is_directory() && db.is_below(new_parent, child)? {
                 return Err(OpError::new(Errno::INVAL));
             }
             let mut replaced = None;
@@ -277,18 +277,18 @@ impl Replica {
                 (Some(_), Rename::NoReplace) => return Err(OpError::new(Errno::EXIST)),
                 (Some((other, _)), _) if other == child => return Ok(None),
                 (Some((other, seq)), Rename::Exchange) => {
-                    let other = core.node(other)?;
-                    if other.is_directory() && core.is_below(parent, other.ino)? {
+                    let other = db.inode(other)?;
+                    if other.is_directory() && db.is_below(parent, other.ino)? {
                         return Err(OpError::new(Errno::INVAL));
                     }
                     replaced = Some((other, seq));
                 }
                 (Some((other, seq)), Rename::Replace) => {
-                    let other = core.node(other)?;
-                    match (node.is_directory(), other.is_directory()) {
+                    let other = db.inode(other)?;
+                    match (inode.is_directory(), other.is_directory()) {
                         (true, false) => return Err(OpError::new(Errno::NOTDIR)),
                         (false, true) => return Err(OpError::new(Errno::ISDIR)),
-                        (true, true) if !core.is_empty(other.ino)? => {
+                        (true, true) if !db.is_empty(other.ino)? => {
                             return Err(OpError::new(Errno::NOTEMPTY));
                         }
                         _ => {}
@@ -298,43 +298,43 @@ impl Replica {
                 (None, _) => {}
             }
             let now = shared.now();
-            let left = leave.map(|new| core.new_node(&from, new, now, shared)).transpose()?;
-            core.begin()?;
-            core.drop_link(&mut from, name, &node, child_seq, now)?;
+            let left = leave.map(|new| db.new_inode(&from, new, now, shared)).transpose()?;
+            db.begin()?;
+            db.drop_link(&mut from, name, &inode, child_seq, now)?;
             // Both may be the same directory: each step reloads the inode that the last one saved.
-            core.save(from);
+            db.save(from);
             if new_parent == parent {
-                to = core.directory(new_parent)?;
+                to = db.directory(new_parent)?;
             }
             if let Some((other, seq)) = &replaced {
-                core.drop_link(&mut to, new_name, other, *seq, now)?;
+                db.drop_link(&mut to, new_name, other, *seq, now)?;
             }
-            core.add_link(&mut to, new_name, &node, now, None)?;
-            core.save(to);
-            node = core.node(child)?;
-            node.changed = now;
-            core.save(node);
+            db.add_link(&mut to, new_name, &inode, now, None)?;
+            db.save(to);
+            inode = db.inode(child)?;
+            inode.changed = now;
+            db.save(inode);
             if let Some(mut left) = left {
                 left.links = 1;
-                let mut from = core.directory(parent)?;
-                core.add_link(&mut from, name, &left, now, None)?;
-                core.save(left);
-                core.save(from);
+                let mut from = db.directory(parent)?;
+                db.add_link(&mut from, name, &left, now, None)?;
+                db.save(left);
+                db.save(from);
             }
             let Some((other, _)) = replaced else { return Ok(None) };
-            let mut other = core.node(other.ino)?;
+            let mut other = db.inode(other.ino)?;
             match how {
                 Rename::Exchange => {
-                    let mut from = core.directory(parent)?;
-                    core.add_link(&mut from, name, &other, now, None)?;
-                    core.save(from);
-                    other = core.node(other.ino)?;
+                    let mut from = db.directory(parent)?;
+                    db.add_link(&mut from, name, &other, now, None)?;
+                    db.save(from);
+                    other = db.inode(other.ino)?;
                     other.changed = now;
-                    core.save(other.clone());
+                    db.save(other.clone());
                     Ok(None)
                 }
                 _ => {
-                    core.drop_link_count(&mut other, now, shared)?;
+                    db.drop_link_count(&mut other, now, shared)?;
                     Ok(Some(other.ino))
                 }
             }
@@ -402,7 +402,7 @@ impl ReplicaDb {
     }
 
     pub(crate) fn list(&mut self, parent: u64, after: &[u8], limit: usize) -> Result<Vec<DirEntry>> {
-        if !self.node(parent)?.is_directory() {
+        if !self.inode(parent)?.is_directory() {
             return Err(OpError::new(Errno::NOTDIR));
         }
         self.flush()?;
@@ -414,17 +414,17 @@ impl ReplicaDb {
         let mut query = self.db.prepare_cached(&query)?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = query.query_map(params![parent as i64, after, limit], |row| {
-            Ok(DirEntry { node: Inode::from_row(row)?, name: row.get("name")? })
+            Ok(DirEntry { inode: Inode::from_row(row)?, name: row.get("name")? })
         })?;
         let mut all = rows.collect::<rusqlite::Result<Vec<_>>>()?;
         drop(query);
         for listed in &mut all {
-            self.overlay(&mut listed.node)?;
+            self.overlay(&mut listed.inode)?;
         }
         Ok(all)
     }
 
-    fn new_node(
+    fn new_inode(
         &mut self,
         directory: &Inode,
         new: NewObject<'_>,
@@ -451,7 +451,7 @@ impl ReplicaDb {
         };
         // The creator usually opens the file next.
         self.last_created = file.map(|file| (num, Arc::new(file)));
-        let mut node = Inode {
+        let mut inode = Inode {
             ino: num,
             id: self.new_id(),
             kind: new.kind,
@@ -474,8 +474,8 @@ impl ReplicaDb {
             xattrs: false,
             last_opened: now,
         };
-        self.mark_dirty(&mut node, Dirty::NEW)?;
-        Ok(node)
+        self.mark_dirty(&mut inode, Dirty::NEW)?;
+        Ok(inode)
     }
 
     /// Records the base version of a name that is about to change.
@@ -577,54 +577,54 @@ impl ReplicaDb {
     }
 
     /// Drops one link of an object; after the last one the object becomes unlinked.
-    pub(crate) fn drop_link_count(&mut self, node: &mut Inode, now: Time, shared: &Shared) -> Result<()> {
-        node.links = node.links.saturating_sub(1);
-        node.changed = now;
-        self.save(node.clone());
-        if node.links > 0 {
+    pub(crate) fn drop_link_count(&mut self, inode: &mut Inode, now: Time, shared: &Shared) -> Result<()> {
+        inode.links = inode.links.saturating_sub(1);
+        inode.changed = now;
+        self.save(inode.clone());
+        if inode.links > 0 {
             return Ok(());
         }
-        self.mark_unlinked(node.ino)?;
-        match shared.lookup_counts.contains(node.ino) || self.opens.contains_key(&node.ino) {
+        self.mark_unlinked(inode.ino)?;
+        match shared.lookup_counts.contains(inode.ino) || self.opens.contains_key(&inode.ino) {
             true => Ok(()),
-            false => self.drop_unlinked(node.ino),
+            false => self.drop_unlinked(inode.ino),
         }
     }
 
-    /// Removes an unlinked object that nobody references. Its row stays, under its id, while the store has the object.
+    /// Removes an unlinked object without references. Its row stays, under its id, while the store has the object.
     pub(crate) fn drop_unlinked(&mut self, num: u64) -> Result<()> {
         if !self.unlinked_open.contains(&num) {
             return Ok(());
         }
-        let Some(mut node) = self.find(num)? else { return Ok(()) };
-        if node.links > 0 {
+        let Some(mut inode) = self.find(num)? else { return Ok(()) };
+        if inode.links > 0 {
             return Ok(());
         }
         self.begin()?;
-        if node.is_regular() {
+        if inode.is_regular() {
             self.schedule_unlink(num)?;
         }
         // An object that the store never had is not part of the base.
-        if node.created_seq == Seq(0) || !self.is_in_base(num)? {
+        if inode.created_seq == Seq(0) || !self.is_in_base(num)? {
             self.erase(num)?;
         } else {
             // Local changes are discarded: the attributes are those of the base.
             if let Some(Some(stored)) = self.base(num)? {
-                node.mode = stored.object.mode;
-                node.owner = stored.object.owner;
-                node.group = stored.object.group;
-                node.modified = stored.object.modified;
-                if node.is_regular() {
-                    node.size = stored.object.content.size;
+                inode.mode = stored.object.mode;
+                inode.owner = stored.object.owner;
+                inode.group = stored.object.group;
+                inode.modified = stored.object.modified;
+                if inode.is_regular() {
+                    inode.size = stored.object.content.size;
                 }
-                self.set_xattrs(&mut node, &stored.object)?;
+                self.set_xattrs(&mut inode, &stored.object)?;
             }
             self.finish_refetch(num)?;
-            node.state = CacheState::Absent;
-            node.maybe_dirty = false;
-            node.dirty = Dirty::empty();
+            inode.state = CacheState::Absent;
+            inode.maybe_dirty = false;
+            inode.dirty = Dirty::empty();
             self.db.prepare_cached("DELETE FROM base_object WHERE num = ?1")?.execute([num as i64])?;
-            self.save(node);
+            self.save(inode);
         }
         self.unmark_unlinked(num)?;
         Ok(())

@@ -16,7 +16,7 @@ impl LookupCounts {
         self.shard(num).add(num);
     }
 
-    /// Drops references; reports whether the last one is gone.
+    /// Drops references; reports whether it was the last one.
     pub(crate) fn remove(&self, num: u64, references: u64) -> bool {
         self.shard(num).remove(num, references)
     }

@@ -2,8 +2,8 @@
 
 pub(crate) mod dentries;
 pub(crate) mod lookup_count;
-pub(crate) mod quota;
 #[cfg(test)]
 mod quota_tests;
 pub(crate) mod setattr;
+pub(crate) mod usage_check;
 mod xattr;

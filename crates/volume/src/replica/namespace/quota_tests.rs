@@ -37,7 +37,7 @@ fn counts(replica: &Replica, expected: &[(u32, u64, u64)]) {
 }
 
 #[test]
-fn what_is_counted_is_what_is_there() {
+fn counted_usage_matches_the_tree() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path());
     counts(&replica, &[]);
@@ -84,14 +84,14 @@ fn what_is_counted_is_what_is_there() {
     assert_eq!(Replica::check_usage(dir.path(), false).unwrap(), None);
     counts(&open(dir.path()), &expected);
     db.execute("UPDATE usage SET objects = 5 WHERE owner = 9", []).unwrap();
-    let said = Replica::check_usage(dir.path(), false).unwrap().unwrap();
-    assert_eq!(said, ["user 9: 70 bytes in 5 objects recorded on this machine, 70 in 1 found"]);
+    let reported = Replica::check_usage(dir.path(), false).unwrap().unwrap();
+    assert_eq!(reported, ["user 9: 70 bytes in 5 objects recorded on this machine, 70 in 1 found"]);
     Replica::check_usage(dir.path(), true).unwrap();
     counts(&open(dir.path()), &expected);
 }
 
 #[test]
-fn what_fails_half_way_is_not_counted() {
+fn failed_operation_does_not_change_usage() {
     let dir = tempfile::tempdir().unwrap();
     let replica = open(dir.path());
     let file = make(&replica, "file", 7, Kind::Regular);

@@ -33,54 +33,54 @@ impl Replica {
     /// # Errors
     /// EDQUOT if the new owner would exceed a limit; ESTALE, EIO.
     pub fn set(&self, num: u64, set: SetAttr) -> Result<Inode, Errno> {
-        self.change(|core, shared| {
-            let mut node = core.node(num)?;
-            core.overlay(&mut node)?;
+        self.change(|db, shared| {
+            let mut inode = db.inode(num)?;
+            db.overlay(&mut inode)?;
             let mut dirty = Dirty::empty();
-            let mut mode = set.mode.map_or(node.mode, |mode| mode & 0o7777);
+            let mut mode = set.mode.map_or(inode.mode, |mode| mode & 0o7777);
             if set.drop_privileges {
                 mode = without_privileges(mode);
             }
-            dirty.set(Dirty::MODE, mode != node.mode);
-            node.mode = mode;
+            dirty.set(Dirty::MODE, mode != inode.mode);
+            inode.mode = mode;
             if let Some(owner) = set.owner {
-                if owner != node.owner && num != ROOT {
-                    let bytes = if node.is_regular() { node.size } else { 0 };
-                    core.check_quota(owner.0, Usage { bytes, objects: 1 }, true)?;
+                if owner != inode.owner && num != ROOT {
+                    let bytes = if inode.is_regular() { inode.size } else { 0 };
+                    db.check_quota(owner.0, Usage { bytes, objects: 1 }, true)?;
                 }
-                dirty.set(Dirty::OWNER, owner != node.owner);
-                node.owner = owner;
+                dirty.set(Dirty::OWNER, owner != inode.owner);
+                inode.owner = owner;
             }
             if let Some(group) = set.group {
-                dirty.set(Dirty::GROUP, group != node.group);
-                node.group = group;
+                dirty.set(Dirty::GROUP, group != inode.group);
+                inode.group = group;
             }
             if let Some(modified) = set.modified {
-                dirty.set(Dirty::MODIFIED, modified != node.modified);
-                node.modified = modified;
+                dirty.set(Dirty::MODIFIED, modified != inode.modified);
+                inode.modified = modified;
                 // After a crash, the time of a backing file shows whether the file was written.
-                match core.opens.get(&num).filter(|open| open.writers > 0) {
+                match db.opens.get(&num).filter(|open| open.writers > 0) {
                     Some(open) => open_file::set_modified(&open.file, modified)?,
-                    None if node.maybe_dirty => {
+                    None if inode.maybe_dirty => {
                         open_file::set_modified(&shared.files.existing(num)?, modified)?;
                     }
                     None => {}
                 }
             }
             if let Some(used) = set.last_opened {
-                node.last_opened = used;
+                inode.last_opened = used;
             }
-            node.changed = shared.now();
-            core.begin()?;
+            inode.changed = shared.now();
+            db.begin()?;
             if !dirty.is_empty() {
                 // The unchanged inode, for the base version.
-                let mut before = core.node(num)?;
-                core.mark_dirty(&mut before, dirty)?;
-                node.dirty = before.dirty;
-                node.generation = before.generation;
+                let mut before = db.inode(num)?;
+                db.mark_dirty(&mut before, dirty)?;
+                inode.dirty = before.dirty;
+                inode.generation = before.generation;
             }
-            core.save(node.clone());
-            Ok(node)
+            db.save(inode.clone());
+            Ok(inode)
         })
     }
 }

@@ -18,11 +18,11 @@ impl Replica {
     /// # Errors
     /// ENODATA, ESTALE, EIO.
     pub fn xattr(&self, num: u64, name: &[u8]) -> Result<Vec<u8>, Errno> {
-        self.read(|core| {
-            if !core.node(num)?.xattrs {
+        self.read(|db| {
+            if !db.inode(num)?.xattrs {
                 return Err(OpError::new(Errno::NODATA));
             }
-            let mut query = core.db.prepare_cached("SELECT value FROM xattr WHERE num = ?1 AND name = ?2")?;
+            let mut query = db.db.prepare_cached("SELECT value FROM xattr WHERE num = ?1 AND name = ?2")?;
             let value = query.query_row(params![num as i64, name], |row| row.get(0)).optional()?;
             value.ok_or(OpError::new(Errno::NODATA))
         })
@@ -33,9 +33,9 @@ impl Replica {
     /// # Errors
     /// ESTALE, EIO.
     pub fn xattr_names(&self, num: u64) -> Result<Vec<Vec<u8>>, Errno> {
-        self.read(|core| {
-            let node = core.node(num)?;
-            Ok(core.xattrs(&node)?.into_keys().collect())
+        self.read(|db| {
+            let inode = db.inode(num)?;
+            Ok(db.xattrs(&inode)?.into_keys().collect())
         })
     }
 
@@ -57,12 +57,12 @@ impl Replica {
         if value.is_some_and(|value| value.len() > MAX_XATTR_VALUE_BYTES) {
             return Err(Errno::TOOBIG);
         }
-        self.change(|core, shared| {
+        self.change(|db, shared| {
             if value.is_some() {
                 shared.durability.has_room()?;
             }
-            let mut node = core.node(num)?;
-            let mut all = core.xattrs(&node)?;
+            let mut inode = db.inode(num)?;
+            let mut all = db.xattrs(&inode)?;
             match (all.contains_key(name), there) {
                 (true, Some(false)) => return Err(OpError::new(Errno::EXIST)),
                 (false, Some(true)) => return Err(OpError::new(Errno::NODATA)),
@@ -75,22 +75,22 @@ impl Replica {
             if all.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_XATTRS_BYTES {
                 return Err(OpError::new(Errno::NOSPC));
             }
-            core.mark_dirty(&mut node, Dirty::XATTR)?;
+            db.mark_dirty(&mut inode, Dirty::XATTR)?;
             match value {
                 Some(value) => {
-                    core.db
+                    db.db
                         .prepare_cached("INSERT OR REPLACE INTO xattr VALUES (?1, ?2, ?3)")?
                         .execute(params![num as i64, name, value])?;
                 }
                 None => {
-                    core.db
+                    db.db
                         .prepare_cached("DELETE FROM xattr WHERE num = ?1 AND name = ?2")?
                         .execute(params![num as i64, name])?;
                 }
             }
-            node.xattrs = !all.is_empty();
-            node.changed = shared.now();
-            core.save(node);
+            inode.xattrs = !all.is_empty();
+            inode.changed = shared.now();
+            db.save(inode);
             Ok(())
         })
     }

@@ -12,7 +12,7 @@ use crate::replica::db::conflict_dirs::ConflictDirs;
 use crate::replica::db::inode::{Inode, ROOT, number};
 use crate::replica::error::{OpError, Result};
 
-/// A conflict between two versions, with a directory in their place.
+/// A conflict between two versions, with the directory that replaces them.
 #[derive(Debug, Clone)]
 pub struct ConflictInfo {
     /// The name, for the merge planner.
@@ -35,7 +35,7 @@ pub struct Version {
     /// The side of the conflict.
     pub side: Side,
     /// The inode of this version; `None` if it was deleted.
-    pub node: Option<Inode>,
+    pub inode: Option<Inode>,
 }
 
 /// Returns the names of the entries of a conflict directory: this node's side, and the store's.
@@ -55,26 +55,26 @@ impl Replica {
     /// EIO.
     pub fn conflicts_with_paths(&self) -> Result<Vec<ConflictInfo>, Errno> {
         let own = self.node_name();
-        self.read(|core| {
-            let shown = ConflictDirs::all(core)?;
+        self.read(|db| {
+            let shown = ConflictDirs::all(db)?;
             let mut all = Vec::new();
             for at in shown.keys() {
                 let Some(one) = shown.at(&at) else { continue };
                 let [local, remote] = entries(own, &one.conflict);
                 let mut version = |name, side, num: Option<u64>| -> Result<Version> {
-                    let mut node = num.map(|num| core.find(num)).transpose()?.flatten();
-                    if let Some(node) = &mut node {
-                        core.overlay(node)?;
+                    let mut inode = num.map(|num| db.find(num)).transpose()?.flatten();
+                    if let Some(inode) = &mut inode {
+                        db.overlay(inode)?;
                     }
-                    Ok(Version { name, side, node })
+                    Ok(Version { name, side, inode })
                 };
                 let sides = [
-                    version(local, Side::Mine, one.conflict.local)?,
-                    version(remote, Side::Theirs, one.remote)?,
+                    version(local, Side::Local, one.conflict.local)?,
+                    version(remote, Side::Remote, one.remote)?,
                 ];
-                // The directory's time is never set again, because nobody can change it.
-                let since = core.find(one.directory)?.map_or(Time(0), |node| node.modified);
-                let mut path = core.path_of(at.parent)?;
+                // The directory's time is never set again, because no process can change it.
+                let since = db.find(one.directory)?.map_or(Time(0), |inode| inode.modified);
+                let mut path = db.path_of(at.parent)?;
                 path.extend_from_slice(&at.name);
                 all.push(ConflictInfo { kind: one.conflict.kind, at, path, since, sides });
             }
@@ -87,7 +87,7 @@ impl Replica {
     /// # Errors
     /// EIO.
     pub fn find(&self, id: ObjectId) -> Result<Option<Inode>, Errno> {
-        self.read(|core| core.find_id(id))
+        self.read(|db| db.find_id(id))
     }
 
     /// Returns the names that an object has in the store, as far as this node has read the log, with the commits that set
@@ -96,20 +96,20 @@ impl Replica {
     /// # Errors
     /// EIO.
     pub fn agreed_names(&self, id: ObjectId) -> Result<Vec<(LinkName, Seq)>, Errno> {
-        self.read(|core| {
-            let Some(node) = core.find_id(id)? else { return Ok(Vec::new()) };
-            let mut query = core.db.prepare_cached(
+        self.read(|db| {
+            let Some(inode) = db.find_id(id)? else { return Ok(Vec::new()) };
+            let mut query = db.db.prepare_cached(
                 "SELECT parent, name, set_seq FROM base_link WHERE child = ?1
                  UNION ALL SELECT parent, name, set_seq FROM link WHERE child = ?1 AND set_seq > 0",
             )?;
-            let rows = query.query_map([node.ino as i64], |row| {
+            let rows = query.query_map([inode.ino as i64], |row| {
                 Ok((number(row.get(0)?), row.get::<_, Vec<u8>>(1)?, Seq(number(row.get(2)?))))
             })?;
             let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
             drop(query);
             let mut names = Vec::new();
             for (parent, name, set) in rows {
-                if let Some(directory) = core.find(parent)? {
+                if let Some(directory) = db.find(parent)? {
                     names.push((LinkName { parent: directory.id, name }, set));
                 }
             }
@@ -122,12 +122,12 @@ impl Replica {
     /// # Errors
     /// ENOENT, EIO.
     pub fn walk(&self, path: &[u8]) -> Result<Inode, Errno> {
-        self.read(|core| {
+        self.read(|db| {
             let mut at = ROOT;
             for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-                (at, _) = core.link_of(at, name)?.ok_or(OpError::new(Errno::NOENT))?;
+                (at, _) = db.link_of(at, name)?.ok_or(OpError::new(Errno::NOENT))?;
             }
-            core.node(at)
+            db.inode(at)
         })
     }
 }

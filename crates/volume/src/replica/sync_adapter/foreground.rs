@@ -1,7 +1,7 @@
 //! Synchronisation yields to foreground operations.
 //!
 //! Both need the lock of the database, and synchronisation holds it longer. Under foreground load synchronisation waits:
-//! until a burst of changes is over, most of which is often undone by then, or for `MAX_YIELD`. It does not wait while
+//! until a burst of changes is over, most of which is often undone at its end, or for `MAX_YIELD`. It does not wait while
 //! peers wait for changes of this node.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -31,7 +31,7 @@ pub(crate) struct ForegroundLoad {
     /// A foreground operation had to wait, or the load was high, in the last sample.
     contended: AtomicBool,
     urgent: AtomicBool,
-    /// The time of the last wait, and the number of operations by then.
+    /// The time of the last wait, and the number of operations at that time.
     last_sample: Mutex<Option<(Instant, u64)>>,
 }
 
@@ -43,13 +43,13 @@ impl ForegroundLoad {
     /// Locks a mutex for a foreground operation.
     pub(crate) fn lock_foreground<'a, T>(&self, what: &'a Mutex<T>) -> MutexGuard<'a, T> {
         self.requests.fetch_add(1, Ordering::Relaxed);
-        if let Some(core) = what.try_lock() {
-            return core;
+        if let Some(db) = what.try_lock() {
+            return db;
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let core = what.lock();
+        let db = what.lock();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        core
+        db
     }
 
     /// Records whether a foreground operation is waiting for the lock that synchronisation is about to release.

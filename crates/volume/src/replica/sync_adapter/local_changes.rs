@@ -12,7 +12,7 @@ use crate::replica::Replica;
 use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::{Dirty, number};
 use crate::replica::error::Result;
-use crate::replica::sync_adapter::applying::Applying;
+use crate::replica::sync_adapter::apply_transaction::Applying;
 
 /// An object with local changes.
 #[derive(Debug, Clone)]
@@ -63,7 +63,7 @@ impl Replica {
     /// # Errors
     /// EIO.
     pub fn pending(&self, limit: usize) -> Result<Vec<LocalChange>, Errno> {
-        self.read(|core| core.pending(limit))
+        self.read(|db| db.pending(limit))
     }
 
     /// Returns the number of local changes.
@@ -71,8 +71,8 @@ impl Replica {
     /// # Errors
     /// EIO.
     pub fn pending_count(&self) -> Result<u64, Errno> {
-        self.read(|core| {
-            let mut query = core.db.prepare_cached(
+        self.read(|db| {
+            let mut query = db.db.prepare_cached(
                 "SELECT (SELECT count(*) FROM base_object) + (SELECT count(*) FROM base_link)",
             )?;
             Ok(number(query.query_row([], |row| row.get(0))?))
@@ -81,17 +81,17 @@ impl Replica {
 
     /// Reports whether a name is unchanged from its base.
     pub(crate) fn is_agreed_name(&self, parent: u64, name: &[u8]) -> Result<bool, Errno> {
-        self.read(|core| {
+        self.read(|db| {
             let mut query =
-                core.db.prepare_cached("SELECT 1 FROM base_link WHERE parent = ?1 AND name = ?2")?;
+                db.db.prepare_cached("SELECT 1 FROM base_link WHERE parent = ?1 AND name = ?2")?;
             Ok(!query.exists(params![parent as i64, name])?)
         })
     }
 
     /// Returns at most `limit` directories in which an object has names that the store does not have.
     pub(crate) fn new_names(&self, num: u64, limit: u32) -> Result<Vec<u64>, Errno> {
-        self.read(|core| {
-            let mut query = core.db.prepare_cached(
+        self.read(|db| {
+            let mut query = db.db.prepare_cached(
                 "SELECT DISTINCT parent FROM link WHERE child = ?1 AND set_seq = 0 LIMIT ?2",
             )?;
             let parents = query.query_map(params![num as i64, limit], |row| Ok(number(row.get(0)?)))?;
@@ -101,14 +101,14 @@ impl Replica {
 
     /// Returns the ids of the directories in which an object has a name.
     pub(crate) fn parents(&self, num: u64) -> Result<Vec<ObjectId>, Errno> {
-        self.read(|core| {
-            let mut query = core.db.prepare_cached("SELECT DISTINCT parent FROM link WHERE child = ?1")?;
+        self.read(|db| {
+            let mut query = db.db.prepare_cached("SELECT DISTINCT parent FROM link WHERE child = ?1")?;
             let parents = query.query_map([num as i64], |row| Ok(number(row.get(0)?)))?;
             let parents = parents.collect::<rusqlite::Result<Vec<u64>>>()?;
             drop(query);
             let mut ids = Vec::with_capacity(parents.len());
             for parent in parents {
-                ids.extend(core.find(parent)?.map(|node| node.id));
+                ids.extend(db.find(parent)?.map(|inode| inode.id));
             }
             Ok(ids)
         })
@@ -117,7 +117,7 @@ impl Replica {
     /// Reports whether the content of a file is unchanged from its base. True for a removed file.
     pub(crate) fn is_agreed_file(&self, num: u64) -> Result<bool, Errno> {
         let changed = Dirty::CONTENT | Dirty::NEW;
-        self.read(|core| Ok(core.find(num)?.is_none_or(|node| !node.dirty.intersects(changed))))
+        self.read(|db| Ok(db.find(num)?.is_none_or(|inode| !inode.dirty.intersects(changed))))
     }
 
     /// Records that the store has an object as it was at a generation. If the object did not change since, it is clean.
@@ -148,22 +148,22 @@ impl ReplicaDb {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let mut all: Vec<(i64, LocalChange)> = Vec::new();
         for (num, base, n) in self.pending_objects(limit)? {
-            let Some(node) = self.find(num)?.filter(|node| node.links > 0) else { continue };
+            let Some(inode) = self.find(num)?.filter(|inode| inode.links > 0) else { continue };
             let base = base.map(|bytes| postcard::from_bytes(&bytes)).transpose()?;
-            let local = self.object(&node)?;
+            let local = self.object(&inode)?;
             let writers = self.opens.get(&num).map_or(0, |open| open.writers);
-            let (generation, dirty, maybe_dirty) = (node.generation, node.dirty, node.maybe_dirty);
+            let (generation, dirty, maybe_dirty) = (inode.generation, inode.dirty, inode.maybe_dirty);
             let object = PendingObject { num, generation, dirty, base, local, maybe_dirty, writers };
             all.push((n, LocalChange::Object(Box::new(object))));
         }
         for (parent, name, base, n) in self.pending_links(limit)? {
             let Some(directory) = self.find(parent)? else { continue };
             let base = match base {
-                Some((num, seq)) => self.find(num)?.map(|node| (num, node.id, seq)),
+                Some((num, seq)) => self.find(num)?.map(|inode| (num, inode.id, seq)),
                 None => None,
             };
             let local = match self.link_of(parent, &name)? {
-                Some((num, _)) => self.find(num)?.map(|node| (num, node.id)),
+                Some((num, _)) => self.find(num)?.map(|inode| (num, inode.id)),
                 None => None,
             };
             let link = PendingLink { parent, parent_id: directory.id, name, base, local };
@@ -246,9 +246,9 @@ impl ReplicaDb {
     }
 
     /// Deletes an object that only a base version referenced.
-    pub(crate) fn forget_unreferenced(&mut self, num: u64) -> Result<()> {
-        let Some(node) = self.find(num)? else { return Ok(()) };
-        let is_used = node.links > 0 || self.unlinked_open.contains(&num) || num == crate::replica::ROOT;
+    pub(crate) fn drop_unreferenced(&mut self, num: u64) -> Result<()> {
+        let Some(inode) = self.find(num)? else { return Ok(()) };
+        let is_used = inode.links > 0 || self.unlinked_open.contains(&num) || num == crate::replica::ROOT;
         if !is_used && !self.is_in_base(num)? {
             self.erase(num)?;
         }
@@ -263,31 +263,31 @@ impl Applying<'_> {
         generation: u64,
         stored: &VersionedObject,
     ) -> Result<(), Errno> {
-        self.work(|core, _| {
-            let Some(mut node) = core.find(num)? else {
-                return core.keep_deleted(num, stored);
+        self.work(|db, _| {
+            let Some(mut inode) = db.find(num)? else {
+                return db.keep_deleted(num, stored);
             };
-            core.begin()?;
-            node.created_seq = stored.created;
-            let writers = core.opens.get(&num).map_or(0, |open| open.writers);
-            let is_settled = node.generation == generation && writers == 0;
+            db.begin()?;
+            inode.created_seq = stored.created;
+            let writers = db.opens.get(&num).map_or(0, |open| open.writers);
+            let is_settled = inode.generation == generation && writers == 0;
             if is_settled {
-                node.dirty = Dirty::empty();
-                node.maybe_dirty = false;
-                core.clear_base(num)?;
+                inode.dirty = Dirty::empty();
+                inode.maybe_dirty = false;
+                db.clear_base(num)?;
             } else {
-                node.dirty -= Dirty::NEW;
-                core.set_base(num, Some(stored))?;
-                if node.dirty.is_empty() {
+                inode.dirty -= Dirty::NEW;
+                db.set_base(num, Some(stored))?;
+                if inode.dirty.is_empty() {
                     // A new object that changed since the push: any field may differ.
-                    node.dirty = Dirty::all() - Dirty::NEW;
+                    inode.dirty = Dirty::all() - Dirty::NEW;
                 }
             }
-            if node.is_regular() {
-                core.set_content(num, &stored.object.content)?;
+            if inode.is_regular() {
+                db.set_content(num, &stored.object.content)?;
             }
-            core.set_seqs(num, stored)?;
-            core.save(node);
+            db.set_seqs(num, stored)?;
+            db.save(inode);
             Ok(())
         })
     }
@@ -298,20 +298,20 @@ impl Applying<'_> {
         name: &[u8],
         now: Option<(u64, Seq)>,
     ) -> Result<(), Errno> {
-        self.work(|core, _| {
-            core.begin()?;
-            let before = core.base_link(parent, name)?;
-            let local = core.link_of(parent, name)?;
+        self.work(|db, _| {
+            db.begin()?;
+            let before = db.base_link(parent, name)?;
+            let local = db.link_of(parent, name)?;
             match (local, now) {
                 (Some((child, _)), Some((pushed, seq))) if child == pushed => {
-                    core.clear_base_link(parent, name)?;
-                    core.set_link_seq(parent, name, seq)?;
+                    db.clear_base_link(parent, name)?;
+                    db.set_link_seq(parent, name, seq)?;
                 }
-                (None, None) => core.clear_base_link(parent, name)?,
-                _ => core.set_base_link(parent, name, now)?,
+                (None, None) => db.clear_base_link(parent, name)?,
+                _ => db.set_base_link(parent, name, now)?,
             }
             match before {
-                Some((child, _)) => core.forget_unreferenced(child),
+                Some((child, _)) => db.drop_unreferenced(child),
                 None => Ok(()),
             }
         })

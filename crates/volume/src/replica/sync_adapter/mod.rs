@@ -1,8 +1,8 @@
 //! Implements [`SyncReplica`] for a replica: presents its local and base trees without conflict directories, applies merge
 //! plans, and uploads contents.
 
-mod apply_changes;
-pub(crate) mod applying;
+mod apply_plan;
+pub(crate) mod apply_transaction;
 pub(crate) mod conflicts;
 pub(crate) mod foreground;
 pub(crate) mod local_changes;
@@ -22,9 +22,10 @@ use shunt_change_stamp::ChangeStamp;
 use crate::chunks::{ContentError, ContentStore};
 use crate::failpoint::{Failpoint, point};
 use crate::id::Seq;
-use crate::maintenance::GRACE;
+use crate::maintenance::GRACE_PERIOD;
 use crate::merge::{
-    Conflict, DentryKey, DirtySet, IdAllocator, Ino, Plan, PlanError, Side, Trees, Upload, keep_both, resolve,
+    Conflict, DentryKey, DirtySet, FileUpload, IdAllocator, Ino, Plan, PlanError, Side, Trees, keep_both,
+    resolve,
 };
 use crate::object::{ChunkId, Content, Layout, Object, Segment, Time};
 use crate::replica::db::ReplicaDb;
@@ -53,14 +54,14 @@ pub(super) struct CachedContent {
     open: Option<ChangeStamp>,
 }
 
-/// Maximum number of cached contents; forgotten ones are read again.
+/// Maximum number of cached contents; dropped ones are read again.
 const MAX_CACHED_CONTENTS: usize = 65_536;
 
 /// Maximum time, in nanoseconds, for uploads before they are committed or at least made known to the store. Unreferenced
 /// chunks are deleted after a much longer time.
-const UPLOAD_TIMEOUT_NANOS: i64 = (GRACE.as_nanos() / 4) as i64;
+const UPLOAD_TIMEOUT_NANOS: i64 = (GRACE_PERIOD.as_nanos() / 4) as i64;
 
-/// A replica with the content store that it uploads to.
+/// A replica with the object store that it uploads to.
 pub struct SyncAdapter {
     replica: Arc<Replica>,
     meta: Arc<dyn MetaStore>,
@@ -111,7 +112,7 @@ impl Replica {
     /// # Errors
     /// EIO.
     pub fn conflicts(&self) -> Result<Vec<(DentryKey, Conflict)>, Errno> {
-        self.read(|core| Ok(ConflictDirs::all(core)?.list()))
+        self.read(|db| Ok(ConflictDirs::all(db)?.list()))
     }
 
     /// Keeps one side of a conflict, like the removal of the other side's entry.
@@ -122,7 +123,7 @@ impl Replica {
         self.apply(|applying| applying.resolve(at, keep))
     }
 
-    /// Keeps both sides of a conflict: this node's becomes a copy beside the other.
+    /// Keeps both sides of a conflict: this node's becomes a copy next to the other.
     ///
     /// # Errors
     /// ENOENT if there is no such conflict; EBUSY if too many names are taken; EIO.
@@ -130,23 +131,23 @@ impl Replica {
         self.apply(|applying| applying.keep_both(at))
     }
 
-    /// Removes one side from a conflict directory: the other side takes the place of the directory.
+    /// Removes one side from a conflict directory: the other side replaces the directory.
     pub(super) fn remove_side(&self, directory: u64, name: &[u8], is_directory: bool) -> Result<u64, Errno> {
         let own = self.node_name().as_str().as_bytes() == name;
         self.apply(|applying| {
-            let (at, child) = applying.work(|core, _| {
-                let shown = ConflictDirs::all(core)?;
+            let (at, child) = applying.work(|db, _| {
+                let shown = ConflictDirs::all(db)?;
                 let conflict_name = shown.of_directory(directory).map(|(at, _)| at.clone());
-                let child = core.link_of(directory, name)?.map(|(child, _)| child);
+                let child = db.link_of(directory, name)?.map(|(child, _)| child);
                 let (Some(at), Some(child)) = (conflict_name, child) else { return Err(Errno::NOENT.into()) };
-                match (is_directory, core.node(child)?.is_directory()) {
+                match (is_directory, db.inode(child)?.is_directory()) {
                     (true, false) => Err(Errno::NOTDIR.into()),
                     (false, true) => Err(Errno::ISDIR.into()),
-                    (true, true) if !core.is_empty(child)? => Err(Errno::NOTEMPTY.into()),
+                    (true, true) if !db.is_empty(child)? => Err(Errno::NOTEMPTY.into()),
                     _ => Ok((at, child)),
                 }
             })?;
-            applying.resolve(&at, if own { Side::Theirs } else { Side::Mine })?;
+            applying.resolve(&at, if own { Side::Remote } else { Side::Local })?;
             Ok(child)
         })
     }
@@ -180,7 +181,7 @@ impl IdAllocator for ViewIdAllocator<'_, '_> {
     }
 
     fn id(&mut self) -> crate::id::ObjectId {
-        self.0.core.borrow_mut().new_id()
+        self.0.db.borrow_mut().new_id()
     }
 }
 
@@ -192,12 +193,12 @@ impl Applying<'_> {
         contents: Option<&ContentStore>,
         plan: &mut Plan<'_>,
     ) -> Result<(), PlanError> {
-        self.work(|core, _| {
-            core.begin()?;
-            core.flush()
+        self.work(|db, _| {
+            db.begin()?;
+            db.flush()
         })?;
-        let shown = self.work(|core, _| ConflictDirs::all(core))?;
-        let view = TreeView::new(self.core, self.shared, content_cache, contents, &shown);
+        let shown = self.work(|db, _| ConflictDirs::all(db))?;
+        let view = TreeView::new(self.db, self.shared, content_cache, contents, &shown);
         let changes = plan(&view, &mut ViewIdAllocator(&view))?;
         view.check()?;
         tracing::trace!("planned:{changes}");
@@ -206,9 +207,9 @@ impl Applying<'_> {
     }
 }
 
-fn store_fingerprint(core: &mut ReplicaDb, mark: LogFingerprint) -> Result<()> {
-    core.begin()?;
-    let mut put = core.db.prepare_cached("INSERT OR REPLACE INTO meta VALUES ('mark', ?1)")?;
+fn store_fingerprint(db: &mut ReplicaDb, mark: LogFingerprint) -> Result<()> {
+    db.begin()?;
+    let mut put = db.db.prepare_cached("INSERT OR REPLACE INTO meta VALUES ('mark', ?1)")?;
     put.execute([postcard::to_stdvec(&mark)?])?;
     Ok(())
 }
@@ -219,23 +220,23 @@ impl SyncReplica for SyncAdapter {
     }
 
     fn fingerprint(&self) -> Result<Option<LogFingerprint>, Errno> {
-        self.replica.inner.read_in_background(|core| {
-            let mut query = core.db.prepare_cached("SELECT value FROM meta WHERE key = 'mark'")?;
+        self.replica.inner.read_in_background(|db| {
+            let mut query = db.db.prepare_cached("SELECT value FROM meta WHERE key = 'mark'")?;
             let bytes: Option<Vec<u8>> = query.query_row([], |row| row.get(0)).optional()?;
             Ok(bytes.map(|bytes| postcard::from_bytes(&bytes)).transpose()?)
         })
     }
 
     fn set_fingerprint(&self, mark: LogFingerprint) -> Result<(), Errno> {
-        self.replica.change(|core, _| store_fingerprint(core, mark))
+        self.replica.change(|db, _| store_fingerprint(db, mark))
     }
 
     fn verified_position(&self) -> Result<Option<VerifiedPosition>, Errno> {
-        self.replica.inner.read_in_background(|core| log_position::get(core))
+        self.replica.inner.read_in_background(|db| log_position::get(db))
     }
 
     fn set_verified_position(&self, position: &VerifiedPosition) -> Result<(), Errno> {
-        self.replica.change(|core, _| log_position::put(core, position))
+        self.replica.change(|db, _| log_position::put(db, position))
     }
 
     fn cursor(&self) -> Result<Seq, Errno> {
@@ -249,13 +250,13 @@ impl SyncReplica for SyncAdapter {
     fn read(&self, read: &mut dyn FnMut(&dyn Trees) -> Result<(), PlanError>) -> Result<(), PlanError> {
         self.replica.inner.foreground.yield_to_foreground(foreground::MAX_YIELD);
         self.with(|applying| {
-            let shown = applying.work(|core, _| {
-                core.begin()?;
-                core.flush()?;
-                ConflictDirs::all(core)
+            let shown = applying.work(|db, _| {
+                db.begin()?;
+                db.flush()?;
+                ConflictDirs::all(db)
             })?;
             let mut view = TreeView::new(
-                applying.core,
+                applying.db,
                 applying.shared,
                 &self.content_cache,
                 Some(&self.contents),
@@ -284,7 +285,7 @@ impl SyncReplica for SyncAdapter {
                     tracing::trace!("applying commit {}", mark.seq);
                     applying.plan(&self.content_cache, Some(&self.contents), plan)?;
                     applying.set_cursor(mark.seq)?;
-                    applying.work(|core, _| store_fingerprint(core, *mark))?;
+                    applying.work(|db, _| store_fingerprint(db, *mark))?;
                 }
                 Ok(())
             })
@@ -295,10 +296,10 @@ impl SyncReplica for SyncAdapter {
 
     fn dirty_set(&self, after: i64, limit: usize) -> Result<(DirtySet, Option<i64>), Errno> {
         self.replica.inner.foreground.yield_to_foreground(foreground::MAX_BURST_DELAY);
-        self.replica.inner.read_in_background(|core| query_dirty_set(core, after, limit))
+        self.replica.inner.read_in_background(|db| query_dirty_set(db, after, limit))
     }
 
-    fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Upload>, SyncError> {
+    fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<FileUpload>, SyncError> {
         point(Failpoint::SendBegun)?;
         // The plan that used these entries has ended.
         let mut cache = self.content_cache.lock();
@@ -366,13 +367,13 @@ impl SyncReplica for SyncAdapter {
     fn is_open_for_writing(&self, num: Ino) -> Result<bool, Errno> {
         self.replica
             .inner
-            .read_in_background(|core| Ok(core.opens.get(&num).is_some_and(|open| open.writers > 0)))
+            .read_in_background(|db| Ok(db.opens.get(&num).is_some_and(|open| open.writers > 0)))
     }
 
     fn outbox(&self) -> Result<Option<Outbox>, Errno> {
-        self.replica.inner.read_in_background(|core| {
+        self.replica.inner.read_in_background(|db| {
             let query = "SELECT value FROM meta WHERE key = 'outbox'";
-            let bytes: Option<Vec<u8>> = core.db.query_row(query, [], |row| row.get(0)).optional()?;
+            let bytes: Option<Vec<u8>> = db.db.query_row(query, [], |row| row.get(0)).optional()?;
             Ok(bytes.map(|bytes| Outbox::decode(&bytes)).transpose()?)
         })
     }
@@ -380,15 +381,15 @@ impl SyncReplica for SyncAdapter {
     fn set_outbox(&self, outbox: Option<&Outbox>) -> Result<(), Errno> {
         // If a power failure lost the outbox after the store accepted it, its commits would return as those of another node,
         // and after a user's resolution of a conflict meanwhile.
-        let is_shown = self.replica.change(|core, _| {
-            core.begin()?;
+        let is_shown = self.replica.change(|db, _| {
+            db.begin()?;
             match outbox {
-                Some(outbox) => core
+                Some(outbox) => db
                     .db
                     .execute("INSERT OR REPLACE INTO meta VALUES ('outbox', ?1)", params![outbox.encode()])?,
-                None => core.db.execute("DELETE FROM meta WHERE key = 'outbox'", [])?,
+                None => db.db.execute("DELETE FROM meta WHERE key = 'outbox'", [])?,
             };
-            Ok(outbox.is_some() && !core.conflicts.is_empty())
+            Ok(outbox.is_some() && !db.conflicts.is_empty())
         })?;
         match is_shown {
             true => self.replica.sync(),
@@ -397,7 +398,7 @@ impl SyncReplica for SyncAdapter {
     }
 
     fn conflicts(&self) -> Result<Vec<DentryKey>, Errno> {
-        self.replica.inner.read_in_background(|core| Ok(ConflictDirs::all(core)?.keys()))
+        self.replica.inner.read_in_background(|db| Ok(ConflictDirs::all(db)?.keys()))
     }
 }
 
@@ -416,10 +417,10 @@ const DIRTY_SET_QUERY: &str = "SELECT n, parent, name FROM base_link WHERE n > ?
     ORDER BY 1 LIMIT ?2";
 
 /// Returns changed names and objects in the order of their changes.
-fn query_dirty_set(core: &mut ReplicaDb, after: i64, limit: usize) -> Result<(DirtySet, Option<i64>)> {
-    core.flush()?;
+fn query_dirty_set(db: &mut ReplicaDb, after: i64, limit: usize) -> Result<(DirtySet, Option<i64>)> {
+    db.flush()?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut query = core.db.prepare_cached(DIRTY_SET_QUERY)?;
+    let mut query = db.db.prepare_cached(DIRTY_SET_QUERY)?;
     let mut rows = query.query(params![after, limit])?;
     let (mut todo, mut last, mut count) = (DirtySet::default(), after, 0);
     while let Some(row) = rows.next()? {
@@ -440,11 +441,11 @@ mod tests {
 
     /// The query must not scan the rows of a million new files for each batch, since it returns none of them.
     #[test]
-    fn what_is_to_be_sent_is_found_by_its_order() {
+    fn local_changes_are_found_in_order() {
         let dir = tempfile::tempdir().unwrap();
         let replica = Replica::open(dir.path(), Options::new("v", "n".parse().unwrap())).unwrap();
-        let core = replica.inner.core.lock();
-        let mut plan = core.db.prepare(&format!("EXPLAIN QUERY PLAN {DIRTY_SET_QUERY}")).unwrap();
+        let db = replica.inner.db.lock();
+        let mut plan = db.db.prepare(&format!("EXPLAIN QUERY PLAN {DIRTY_SET_QUERY}")).unwrap();
         let steps = plan.query_map([0, 1], |row| row.get(3)).unwrap();
         let steps = steps.collect::<rusqlite::Result<Vec<String>>>().unwrap();
         let uses = |index: &str| steps.iter().any(|step| step.contains(index));

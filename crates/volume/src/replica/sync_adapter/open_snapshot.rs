@@ -37,15 +37,15 @@ pub(super) type ReadAttempts = Mutex<HashMap<Ino, Instant>>;
 
 impl CachedContent {
     /// Reports whether a file still has this content. `open`: its current change stamp, if it is open for writing.
-    pub(super) fn is_valid_for(&self, node: &Inode, open: Option<ChangeStamp>) -> bool {
+    pub(super) fn is_valid_for(&self, inode: &Inode, open: Option<ChangeStamp>) -> bool {
         let same = match (self.open, open) {
             (before, Some(now)) => before == Some(now),
             (Some(before), None) => {
-                (before.size(), Time(before.modified_nanos())) == (node.size, node.modified)
+                (before.size(), Time(before.modified_nanos())) == (inode.size, inode.modified)
             }
             (None, None) => true,
         };
-        same && self.generation == node.generation
+        same && self.generation == inode.generation
     }
 }
 
@@ -66,19 +66,19 @@ impl SyncAdapter {
     /// Starts reading a file for an upload; `None` if it cannot be read now.
     pub(super) fn begin_reading(&self, num: Ino) -> Result<Option<OpenSnapshot>, Errno> {
         let begun = Instant::now();
-        let found = self.replica.inner.read_in_background(|core| {
-            let Some(node) = core.find(num)?.filter(|node| node.state == CacheState::Complete) else {
+        let found = self.replica.inner.read_in_background(|db| {
+            let Some(inode) = db.find(num)?.filter(|inode| inode.state == CacheState::Complete) else {
                 return Ok(None);
             };
             let mut stamp = None;
-            let previous = core.content(num)?;
-            if let Some(open) = core.opens.get_mut(&num).filter(|open| open.writers > 0) {
+            let previous = db.content(num)?;
+            if let Some(open) = db.opens.get_mut(&num).filter(|open| open.writers > 0) {
                 let now = ChangeStamp::of(&open.file).map_err(OpError::from)?;
                 let was_read = self
                     .content_cache
                     .lock()
                     .get(&num)
-                    .is_some_and(|cached| cached.is_valid_for(&node, Some(now)));
+                    .is_some_and(|cached| cached.is_valid_for(&inode, Some(now)));
                 let is_due = self.attempts.lock().get(&num).is_none_or(|due| *due <= begun);
                 if !(open.synced || was_read) || !is_due || !is_quiet(&now, QUIESCENT_FOR) {
                     return Ok(None);
@@ -86,7 +86,7 @@ impl SyncAdapter {
                 open.synced = false;
                 stamp = Some(now);
             }
-            Ok(Some((node.generation, previous, stamp)))
+            Ok(Some((inode.generation, previous, stamp)))
         })?;
         let Some((generation, previous, open)) = found else { return Ok(None) };
         let Some(file) = self.replica.backing(num) else { return Ok(None) };
@@ -147,7 +147,7 @@ impl SyncAdapter {
 
     /// Marks a file that could not be read as still to be uploaded.
     fn mark_unsynced(&self, num: Ino) {
-        if let Some(open) = self.replica.inner.core.lock().opens.get_mut(&num) {
+        if let Some(open) = self.replica.inner.db.lock().opens.get_mut(&num) {
             open.synced = true;
         }
     }
@@ -157,20 +157,20 @@ impl TreeView<'_> {
     /// Sets the modification time of a file open for writing to that of its snapshot, or of the base if there is no snapshot.
     pub(super) fn modified_while_open(
         &self,
-        core: &ReplicaDb,
-        node: &Inode,
+        db: &ReplicaDb,
+        inode: &Inode,
         object: &mut Object,
     ) -> Result<()> {
-        let Some(open) = core.opens.get(&node.ino).filter(|open| open.writers > 0) else { return Ok(()) };
+        let Some(open) = db.opens.get(&inode.ino).filter(|open| open.writers > 0) else { return Ok(()) };
         let now = ChangeStamp::of(&open.file).map_err(OpError::from)?;
         if self
             .content_cache()
             .lock()
-            .get(&node.ino)
-            .is_some_and(|cached| cached.is_valid_for(node, Some(now)))
+            .get(&inode.ino)
+            .is_some_and(|cached| cached.is_valid_for(inode, Some(now)))
         {
             object.modified = Time(now.modified_nanos());
-        } else if let Some(Some(base)) = core.base(node.ino)? {
+        } else if let Some(Some(base)) = db.base(inode.ino)? {
             object.modified = base.object.modified;
         }
         Ok(())

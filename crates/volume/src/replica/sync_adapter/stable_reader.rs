@@ -24,7 +24,7 @@ pub(super) fn settle_delay(size: u64) -> Duration {
     }
 }
 
-/// Reports whether nobody wrote to the file for a time, or the clock was set back, so that waiting would serve no purpose.
+/// Reports whether the file was not written to for a time, or the clock was set back, so that waiting would serve no purpose.
 pub(super) fn is_quiet(stamp: &ChangeStamp, time: Duration) -> bool {
     stamp.age().is_none_or(|age| age >= time)
 }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_deleted_or_written_to_is_not_read_to_its_end() {
+    fn deleted_or_modified_file_is_not_read_to_its_end() {
         assert_eq!(read_while(|_| {}), (64 << 20, false));
         let (read, is_over) = read_while(|path| std::fs::remove_file(path).unwrap());
         assert!(is_over && read < 32 << 20, "{read}");

@@ -22,7 +22,7 @@ use crate::replica::{CacheState, Shared};
 const MAX_LOCKED_READ_BYTES: u64 = 16 << 20;
 
 pub(super) struct TreeView<'a> {
-    pub(super) core: RefCell<&'a mut ReplicaDb>,
+    pub(super) db: RefCell<&'a mut ReplicaDb>,
     shared: &'a Shared,
     content_cache: &'a ContentCache,
     contents: Option<&'a ContentStore>,
@@ -35,14 +35,14 @@ pub(super) struct TreeView<'a> {
 
 impl<'a> TreeView<'a> {
     pub(super) fn new(
-        core: &'a mut ReplicaDb,
+        db: &'a mut ReplicaDb,
         shared: &'a Shared,
         content_cache: &'a ContentCache,
         contents: Option<&'a ContentStore>,
         shown: &'a ConflictDirs,
     ) -> Self {
         Self {
-            core: RefCell::new(core),
+            db: RefCell::new(db),
             shared,
             content_cache,
             contents,
@@ -57,7 +57,7 @@ impl<'a> TreeView<'a> {
     }
 
     pub(super) fn new_number(&self) -> Ino {
-        self.core.borrow_mut().new_number().unwrap_or_else(|fail| {
+        self.db.borrow_mut().new_number().unwrap_or_else(|fail| {
             self.failed.set(Some(fail.errno));
             0
         })
@@ -69,40 +69,40 @@ impl<'a> TreeView<'a> {
     }
 
     fn read_db<T>(&self, query: impl FnOnce(&mut ReplicaDb) -> Result<T>) -> Result<T, Errno> {
-        query(&mut self.core.borrow_mut()).map_err(|fail| fail.errno)
+        query(&mut self.db.borrow_mut()).map_err(|fail| fail.errno)
     }
 
     /// Returns size and digest of a locally changed file; `layout` is a placeholder.
-    fn content(&self, core: &ReplicaDb, node: &Inode) -> Result<Content> {
-        let open = core.opens.get(&node.ino).filter(|open| open.writers > 0);
+    fn content(&self, db: &ReplicaDb, inode: &Inode) -> Result<Content> {
+        let open = db.opens.get(&inode.ino).filter(|open| open.writers > 0);
         let stamp = match open {
-            Some(_) if !self.uses_open_snapshots => return Ok(unknown(node)),
+            Some(_) if !self.uses_open_snapshots => return Ok(unknown(inode)),
             Some(open) => Some(ChangeStamp::of(&open.file).map_err(OpError::from)?),
             None => None,
         };
-        if let Some(cached) = self.content_cache.lock().get(&node.ino)
-            && cached.is_valid_for(node, stamp)
+        if let Some(cached) = self.content_cache.lock().get(&inode.ino)
+            && cached.is_valid_for(inode, stamp)
         {
             return Ok(cached.content.clone());
         }
-        let Some(contents) = self.contents.filter(|_| open.is_none() && node.size <= MAX_LOCKED_READ_BYTES)
+        let Some(contents) = self.contents.filter(|_| open.is_none() && inode.size <= MAX_LOCKED_READ_BYTES)
         else {
-            return Ok(unknown(node));
+            return Ok(unknown(inode));
         };
-        let file = self.shared.files.existing(node.ino).map_err(OpError::from)?;
+        let file = self.shared.files.existing(inode.ino).map_err(OpError::from)?;
         let content = identify(contents, &file).map_err(OpError::from)?;
-        let cached = CachedContent { generation: node.generation, content: content.clone(), open: None };
-        self.content_cache.lock().insert(node.ino, cached);
+        let cached = CachedContent { generation: inode.generation, content: content.clone(), open: None };
+        self.content_cache.lock().insert(inode.ino, cached);
         Ok(content)
     }
 }
 
 /// Returns a placeholder for the content of a file that was not read, different from every other content.
-pub(super) fn unknown(node: &Inode) -> Content {
+pub(super) fn unknown(inode: &Inode) -> Content {
     let mut digest = [0xff; 32];
-    digest[..8].copy_from_slice(&node.ino.to_be_bytes());
-    digest[8..16].copy_from_slice(&node.generation.to_be_bytes());
-    Content { size: node.size, digest, layout: Layout::Inline(Vec::new()) }
+    digest[..8].copy_from_slice(&inode.ino.to_be_bytes());
+    digest[8..16].copy_from_slice(&inode.generation.to_be_bytes());
+    Content { size: inode.size, digest, layout: Layout::Inline(Vec::new()) }
 }
 
 fn identify(contents: &ContentStore, file: &File) -> std::io::Result<Content> {
@@ -125,14 +125,14 @@ fn identify(contents: &ContentStore, file: &File) -> std::io::Result<Content> {
 
 impl Trees for TreeView<'_> {
     fn local(&self, num: Ino) -> Result<Option<Object>, Errno> {
-        self.read_db(|core| {
-            let Some(node) = core.find(num)? else { return Ok(None) };
-            let mut object = core.object(&node)?;
-            let was_written = node.maybe_dirty || node.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
-            if node.is_regular() && node.state == CacheState::Complete && was_written {
-                object.content = self.content(core, &node)?;
+        self.read_db(|db| {
+            let Some(inode) = db.find(num)? else { return Ok(None) };
+            let mut object = db.object(&inode)?;
+            let was_written = inode.maybe_dirty || inode.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
+            if inode.is_regular() && inode.state == CacheState::Complete && was_written {
+                object.content = self.content(db, &inode)?;
                 if self.uses_open_snapshots {
-                    self.modified_while_open(core, &node, &mut object)?;
+                    self.modified_while_open(db, &inode, &mut object)?;
                 }
             }
             Ok(Some(object))
@@ -140,35 +140,35 @@ impl Trees for TreeView<'_> {
     }
 
     fn base(&self, num: Ino) -> Result<Option<VersionedObject>, Errno> {
-        self.read_db(|core| {
-            let Some(node) = core.find(num)? else { return Ok(None) };
-            match core.base(num)? {
+        self.read_db(|db| {
+            let Some(inode) = db.find(num)? else { return Ok(None) };
+            match db.base(num)? {
                 Some(base) => Ok(base),
-                None if node.dirty.contains(Dirty::NEW) => Ok(None),
-                None if node.created_seq == Seq(0) && num != crate::replica::ROOT => Ok(None),
-                None => core.stored(&node).map(Some),
+                None if inode.dirty.contains(Dirty::NEW) => Ok(None),
+                None if inode.created_seq == Seq(0) && num != crate::replica::ROOT => Ok(None),
+                None => db.stored(&inode).map(Some),
             }
         })
     }
 
     fn num(&self, id: ObjectId) -> Result<Option<Ino>, Errno> {
-        self.read_db(|core| Ok(core.find_id(id)?.map(|node| node.ino)))
+        self.read_db(|db| Ok(db.find_id(id)?.map(|inode| inode.ino)))
     }
 
     fn link(&self, tree: Tree, at: &DentryKey) -> Result<Option<(Ino, Seq)>, Errno> {
-        self.read_db(|core| match tree {
+        self.read_db(|db| match tree {
             Tree::Local => match self.conflict_dirs.at(at) {
                 Some(shown) => Ok(shown.remote.map(|num| (num, Seq(0)))),
-                None => Ok(core.link_of(at.parent, &at.name)?.map(|(num, _)| (num, Seq(0)))),
+                None => Ok(db.link_of(at.parent, &at.name)?.map(|(num, _)| (num, Seq(0)))),
             },
-            Tree::Base if core.link_differs(at.parent, &at.name)? => core.base_link(at.parent, &at.name),
+            Tree::Base if db.link_differs(at.parent, &at.name)? => db.base_link(at.parent, &at.name),
             Tree::Base if self.conflict_dirs.at(at).is_some() => Ok(None),
-            Tree::Base => core.link_of(at.parent, &at.name),
+            Tree::Base => db.link_of(at.parent, &at.name),
         })
     }
 
     fn names(&self, tree: Tree, num: Ino) -> Result<Vec<DentryKey>, Errno> {
-        self.read_db(|core| {
+        self.read_db(|db| {
             let query = match tree {
                 Tree::Local => "SELECT parent, name FROM link WHERE child = ?1",
                 Tree::Base => {
@@ -177,7 +177,7 @@ impl Trees for TreeView<'_> {
                          (SELECT 1 FROM base_link b WHERE b.parent = link.parent AND b.name = link.name)"
                 }
             };
-            let mut query = core.db.prepare_cached(query)?;
+            let mut query = db.db.prepare_cached(query)?;
             let rows = query.query_map([num as i64], |row| {
                 Ok(DentryKey { parent: number(row.get(0)?), name: row.get(1)? })
             })?;
@@ -192,7 +192,7 @@ impl Trees for TreeView<'_> {
     }
 
     fn children(&self, tree: Tree, parent: Ino) -> Result<Vec<(Vec<u8>, Ino)>, Errno> {
-        self.read_db(|core| {
+        self.read_db(|db| {
             let query = match tree {
                 Tree::Local => "SELECT name, child FROM link WHERE parent = ?1",
                 Tree::Base => {
@@ -201,7 +201,7 @@ impl Trees for TreeView<'_> {
                          (SELECT 1 FROM base_link b WHERE b.parent = link.parent AND b.name = link.name)"
                 }
             };
-            let mut query = core.db.prepare_cached(query)?;
+            let mut query = db.db.prepare_cached(query)?;
             let rows =
                 query.query_map(params![parent as i64], |row| Ok((row.get(0)?, number(row.get(1)?))))?;
             let mut children: Vec<(Vec<u8>, Ino)> = rows.collect::<rusqlite::Result<_>>()?;
@@ -220,12 +220,12 @@ impl Trees for TreeView<'_> {
         Ok(self.conflict_dirs.at(at).map(|shown| shown.conflict.clone()))
     }
 
-    fn sides(&self, mine: Ino) -> Result<Vec<DentryKey>, Errno> {
-        Ok(self.conflict_dirs.sides(mine))
+    fn sides(&self, local: Ino) -> Result<Vec<DentryKey>, Errno> {
+        Ok(self.conflict_dirs.sides(local))
     }
 
     fn version(&self, num: Ino) -> Result<u64, Errno> {
-        self.read_db(|core| Ok(core.find(num)?.map_or(0, |node| node.generation)))
+        self.read_db(|db| Ok(db.find(num)?.map_or(0, |inode| inode.generation)))
     }
 
     fn conflicts_in(&self, parent: Ino) -> Result<Vec<Vec<u8>>, Errno> {

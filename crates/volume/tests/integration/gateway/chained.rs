@@ -34,7 +34,7 @@ fn nodes_are_who_they_are_however_far_away() {
     let (desk, write) = branch.client(Role::Write, "desk");
     let (lamp, read) = branch.client(Role::Read, "lamp");
     assert_eq!(branch.volume.meta.gateway_path().unwrap().map(|way| way.len()), Some(1));
-    assert!(matches!(desk.gateway_path(), Err(StoreError::Denied(_))), "it is no gateway");
+    assert!(matches!(desk.gateway_path(), Err(StoreError::NotGateway(_))), "it is no gateway");
 
     desk.commit(&name("desk"), 1, &[make(2, b"a")]).unwrap()[0].clone().unwrap();
     let log = front.volume.meta.log_since(Seq(0), 10).unwrap();

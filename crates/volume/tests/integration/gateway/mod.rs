@@ -179,7 +179,7 @@ fn nodes_commit_under_their_own_name() {
 
 /// 35 MiB of attributes, more than the 32 MiB of a message: pushed, and read by another node later.
 #[test]
-fn what_is_too_long_for_a_message_goes_in_several() {
+fn long_response_is_split_into_messages() {
     let served = Served::new();
     let machine = |node: &str| {
         let client = Arc::new(served.client(Role::Write, node).0);
@@ -229,7 +229,7 @@ fn a_node_opens_the_volume_by_its_credentials() {
 }
 
 #[test]
-fn who_waits_is_woken() {
+fn waiting_client_is_woken() {
     let served = Served::new();
     let (client, _) = served.client(Role::Read, "desk");
     assert!(!client.wait(Seq(0), Duration::from_millis(50)).unwrap());
@@ -381,7 +381,7 @@ fn contents_come_and_go() {
 }
 
 #[test]
-fn nothing_but_contents_is_reached_by_its_key() {
+fn object_keys_reach_contents_only() {
     let served = Served::new();
     let (_client, blobs) = served.client(Role::Admin, "desk");
     let objects = served.volume.content.blobs().objects();
@@ -486,7 +486,7 @@ fn a_gateway_that_comes_back_is_used_again() {
 
 /// A read over a silent connection waits for one timeout, not two.
 #[test]
-fn what_was_asked_for_long_is_not_asked_again() {
+fn slow_request_is_not_repeated() {
     let served = Served::new();
     let between = TcpListener::bind("127.0.0.1:0").unwrap();
     let credentials = served.join(&served.token(Role::Read, MINUTE), "desk").unwrap();

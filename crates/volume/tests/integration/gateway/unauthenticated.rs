@@ -25,7 +25,7 @@ fn silent(served: &Served, host: u8) -> Option<TcpStream> {
 
 /// Silent connections from one address take no connection slots of known nodes.
 #[test]
-fn who_says_nothing_is_in_nobodys_way() {
+fn silent_client_does_not_block_others() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).unwrap();

@@ -299,8 +299,8 @@ impl Trees for IndexedTree {
         Ok(0)
     }
 
-    fn sides(&self, mine: Ino) -> Result<Vec<DentryKey>, Errno> {
-        Ok(listed(&self.sides, mine))
+    fn sides(&self, local: Ino) -> Result<Vec<DentryKey>, Errno> {
+        Ok(listed(&self.sides, local))
     }
 
     fn conflicts_in(&self, parent: Ino) -> Result<Vec<Vec<u8>>, Errno> {

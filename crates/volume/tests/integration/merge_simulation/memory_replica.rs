@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rustix::io::Errno;
 use shunt_volume::id::{NodeName, ObjectId, Seq};
 use shunt_volume::merge::{
-    Changes, Conflict, DentryKey, DirtySet, IdAllocator, Ino, Plan, PlanError, ROOT, Tree, Trees, Upload,
+    Changes, Conflict, DentryKey, DirtySet, FileUpload, IdAllocator, Ino, Plan, PlanError, ROOT, Tree, Trees,
 };
 use shunt_volume::object::{Object, Time, VersionedObject};
 use shunt_volume::sync::{LogFingerprint, Outbox, SyncError, SyncReplica};
@@ -149,11 +149,11 @@ impl Trees for TreeState {
         Ok(self.versions.get(&num).copied().unwrap_or(0))
     }
 
-    fn sides(&self, mine: Ino) -> Result<Vec<DentryKey>, Errno> {
+    fn sides(&self, local: Ino) -> Result<Vec<DentryKey>, Errno> {
         Ok(self
             .conflicts
             .iter()
-            .filter(|(_, one)| one.local == Some(mine))
+            .filter(|(_, one)| one.local == Some(local))
             .map(|(at, _)| at.clone())
             .collect())
     }
@@ -266,7 +266,7 @@ impl SyncReplica for &MemoryReplica {
         Ok((DirtySet { names, objects: now.local.keys().filter(differs).copied().collect() }, None))
     }
 
-    fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<Upload>, SyncError> {
+    fn upload(&self, files: Vec<(Ino, Object)>) -> Result<Vec<FileUpload>, SyncError> {
         let sent = |(num, object): (Ino, Object)| {
             Ok((num, Some((self.current.borrow().version(num)?, (object.content, Vec::new())))))
         };

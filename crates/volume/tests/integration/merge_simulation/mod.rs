@@ -202,7 +202,7 @@ fn check_tree(state: &TreeState) -> Result<(), String> {
         }
     }
     for (at, one) in &state.conflicts {
-        if one.local.is_some_and(|mine| !state.local.contains_key(&mine)) {
+        if one.local.is_some_and(|local| !state.local.contains_key(&local)) {
             return Err(format!("{at:?}: {one:?} is not there"));
         }
     }
@@ -282,7 +282,7 @@ fn describe(state: &TreeState) -> String {
 }
 
 #[test]
-fn nothing_is_lost_whatever_happens() {
+fn random_schedules_lose_no_data() {
     seed_loop::each("seeds", 150, run_all);
 }
 
@@ -297,7 +297,7 @@ fn nothing_is_lost_whatever_happens() {
 /// (295105). An object that this node had put in the place of another's, and that others had moved since, also stayed there
 /// with the whole tree (357787).
 #[test]
-fn what_was_found_stays_mended() {
+fn regressions_stay_fixed() {
     for seed in [7655, 8455, 9078, 14349, 15083, 28714, 35390, 58487, 103_243, 124_046, 295_105] {
         run(seed).unwrap_or_else(|error| panic!("SEED={seed}: {error}"));
     }

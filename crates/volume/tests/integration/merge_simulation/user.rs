@@ -150,7 +150,7 @@ impl User<'_> {
             94..97 => {
                 let conflicts: Vec<DentryKey> = state.conflicts.keys().cloned().collect();
                 if let Some(at) = self.pick(&conflicts) {
-                    let keep = if self.rng.random() { Side::Mine } else { Side::Theirs };
+                    let keep = if self.rng.random() { Side::Local } else { Side::Remote };
                     *self.memory.current.borrow_mut() = state;
                     self.resolve(&at, keep);
                     return;

@@ -92,7 +92,7 @@ fn run(seed: u64) -> Result<(), String> {
 }
 
 #[test]
-fn nothing_is_lost_whatever_happens() {
+fn random_schedules_lose_no_data() {
     let _alone = ALONE.lock();
     seed_loop::each("seeds of replicas", 12, run);
 }
@@ -107,7 +107,7 @@ fn nothing_is_lost_whatever_happens() {
 /// remote change, had the size of its previous content. The side of a conflict that a user kept was replaced by the version
 /// that the user's own node had pushed before a power failure, and forgotten.
 #[test]
-fn what_was_found_stays_mended() {
+fn regressions_stay_fixed() {
     let _alone = ALONE.lock();
     for seed in [
         7110, 7159, 7233, 8745, 8933, 30194, 50514, 60161, 80086, 82512, 90882, 97880, 104942, 136054,

@@ -171,10 +171,10 @@ impl Node {
             }
             for listed in self.replica().list(parent, b"", 10_000)? {
                 let path = format!("{path}/{}", listed.name.escape_ascii());
-                if listed.node.is_directory() {
-                    queue.push((listed.node.ino, path.clone()));
+                if listed.inode.is_directory() {
+                    queue.push((listed.inode.ino, path.clone()));
                 }
-                found.push(PathEntry { parent, name: listed.name, path, node: listed.node });
+                found.push(PathEntry { parent, name: listed.name, path, node: listed.inode });
             }
         }
         found.sort_by(|one, other| one.path.cmp(&other.path));

@@ -88,7 +88,7 @@ impl PowerFailDisk {
         DISKS.lock().get_mut(&self.dir).unwrap().log = 0;
     }
 
-    /// Creates the disk as it is after a failure, beside the one still in use until [`swap`](Self::swap).
+    /// Creates the disk as it is after a failure, next to the one still in use until [`swap`](Self::swap).
     pub fn fail(&mut self, crash: Crash, rng: &mut SmallRng) {
         let next = self.next();
         fs::create_dir(&next).unwrap();

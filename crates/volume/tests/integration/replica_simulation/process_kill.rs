@@ -103,7 +103,7 @@ fn work(dir: &Path) {
         .unwrap();
     for _ in 0..ROUNDS {
         let ant = live(dir, "ant", &volume);
-        // Two unaware writers of the same file would conflict, and nobody here resolves conflicts.
+        // Two unaware writers of the same file would conflict, and no user of this test resolves conflicts.
         ant.settle(&volume);
         (0..FILES).for_each(|file| ant.write(dir, file));
         ant.settle(&volume);

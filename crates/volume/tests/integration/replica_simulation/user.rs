@@ -68,7 +68,7 @@ impl User<'_> {
             return Ok(token(&self.node.read(num)?));
         }
         let digest = replica.apply(|applying| {
-            let Some(node) = applying.node(num)? else { return Ok(None) };
+            let Some(node) = applying.inode(num)? else { return Ok(None) };
             Ok(Some(applying.local(&node)?.object.content.digest))
         })?;
         Ok(digest.and_then(|digest| self.promises.digests.get(&digest).copied()))
@@ -315,8 +315,8 @@ impl User<'_> {
         log(|| format!("  resolves {at:?} {conflict:?}"));
         match self.rng.random_range(0..3) {
             0 => replica.keep_both(&at),
-            1 => self.loses(|| replica.resolve(&at, Side::Mine)),
-            _ => self.loses(|| replica.resolve(&at, Side::Theirs)),
+            1 => self.loses(|| replica.resolve(&at, Side::Local)),
+            _ => self.loses(|| replica.resolve(&at, Side::Remote)),
         }
     }
 }

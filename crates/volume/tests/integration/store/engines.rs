@@ -31,7 +31,7 @@ pub fn sqlite_file() -> Option<Fresh> {
     let path = dir.path().join("meta.db");
     SqliteStore::create(&path, &"v".parse().unwrap(), &root(), b"about").unwrap();
     let store = Arc::new(SqliteStore::open(&path).unwrap());
-    assert_eq!(store.description().unwrap(), b"about");
+    assert_eq!(store.descriptor().unwrap(), b"about");
     Fresh::of(store, Some(dir))
 }
 
@@ -58,7 +58,7 @@ pub fn postgres() -> Option<Fresh> {
         Err(StoreError::Exists(_))
     ));
     let store = PostgresStore::open(&server.address(), &name).unwrap();
-    assert_eq!(store.description().unwrap(), b"about");
+    assert_eq!(store.descriptor().unwrap(), b"about");
     Fresh::of(Arc::new(store), None)
 }
 

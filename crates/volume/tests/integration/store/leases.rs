@@ -91,7 +91,7 @@ pub fn ends_leases_with_their_session(store: &Store) {
     assert_eq!(freed.all_seen, u64::MAX, "who is gone is waited for by nobody");
     // It returns as a new session without leases.
     assert!(say(store, &ask(1, response.at)).is_new_session);
-    // A session that ends explicitly is gone at once.
+    // A session that ends explicitly is removed at once.
     say(store, &LeaseRequest { ends_session: true, ..ask(1, 0) });
     assert_eq!(say(store, &ask(2, response.at)).peers, 0);
 }
@@ -120,7 +120,7 @@ fn at_time(board: &mut LeaseTable, node: &str, ask: &LeaseRequest, seconds: i64)
 }
 
 #[test]
-fn who_sees_nothing_is_in_nobodys_way_for_long() {
+fn unresponsive_session_expires() {
     let mut board = LeaseTable::default();
     let one = at_time(&mut board, "one", &ask(1, 0), 0).unwrap();
     let idle = at_time(&mut board, "idle", &ask(2, 0), 0).unwrap();
@@ -155,7 +155,7 @@ fn who_sees_nothing_is_in_nobodys_way_for_long() {
 
 /// A node that never acknowledges, and starts a new session whenever one ended, as any read-only node could.
 #[test]
-fn who_sees_nothing_again_and_again_holds_up_nobody() {
+fn repeatedly_unresponsive_node_is_locked_out() {
     // One that sends a request each second, and one that sends one request for each session and is silent then.
     for (life, silent) in [(5000, 1), (30_000, 31)] {
         let mut board = LeaseTable::default();

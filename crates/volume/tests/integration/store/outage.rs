@@ -136,7 +136,7 @@ fn a_lost_answer_is_given_again_and_nothing_is_done_twice() {
 }
 
 #[test]
-fn who_waits_hears_of_a_commit_soon() {
+fn waiting_caller_is_notified_of_a_commit_soon() {
     let Some((_, store)) = volume() else { return };
     let store = Arc::new(store);
     let mut waited = Vec::new();

@@ -1,4 +1,4 @@
-//! A simulated user, who works on a node whatever happens to it.
+//! A simulated user, who continues to work on a node during faults.
 
 mod attributes;
 mod namespace;
@@ -92,7 +92,7 @@ impl<'a> User<'a> {
         }
     }
 
-    /// Works until told to stop.
+    /// Works until stopped.
     pub fn work(mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             let life = self.life();

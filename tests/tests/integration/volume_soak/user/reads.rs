@@ -11,7 +11,7 @@ use super::User;
 use crate::volume_soak::cluster::NODES;
 use crate::volume_soak::tagged_content::{Content, FoundContent};
 
-/// Reads to the actual end, whatever the reported length: while a later version arrives, an open file reports the length of
+/// Reads to the actual end, independent of the reported length: while a later version arrives, an open file reports the length of
 /// that version.
 fn read(file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
@@ -27,7 +27,7 @@ fn read(file: &File) -> io::Result<Vec<u8>> {
 }
 
 impl User<'_> {
-    /// Returns the content of an open file, and checks that it is a version that somebody wrote.
+    /// Returns the content of an open file, and checks that it is a version that a user wrote.
     pub(super) fn seen(&self, file: &File, path: &Path) -> io::Result<FoundContent> {
         let held = FoundContent::of(&read(file)?);
         let allowed = self.ledger().allows(&held);
@@ -71,7 +71,7 @@ impl User<'_> {
         Ok(())
     }
 
-    /// Syncs an existing file, whoever wrote it.
+    /// Syncs an existing file, written by any user.
     pub(super) fn sync_what_is_there(&mut self) -> io::Result<()> {
         let path = self.file()?;
         let file = File::open(&path)?;

@@ -1,7 +1,7 @@
 //! Deletion and replacement of files, such that only contents end that the user saw.
 //!
 //! Between a look at a file and the removal of its name another version may arrive. So a user on a connected node first renames
-//! the file to a name that nobody else uses, and looks at it there. A user on a disconnected node acts directly.
+//! the file to a name that no other user uses, and looks at it there. A user on a disconnected node acts directly.
 
 use std::fs::{self, File};
 use std::io;

@@ -37,11 +37,11 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     if args.norecovery && !options.is_read_only() {
         return Err(usage("norecovery requires a read-only mount; add ro (--read-only)"));
     }
-    let journal = args.place.journal.as_deref();
+    let journal = args.location.journal.as_deref();
     let mut image = Image::open_to_mount(&args.image, journal, args.fd, !options.is_read_only())?;
     if image.writable {
         // Inherited by all threads, so set before the first one.
-        memory::never_wait_for_ourselves();
+        memory::set_io_flusher();
     }
     let survey = survey::of(&image, args)?;
     let direct = data::switch_to_direct(args.data, &mut image, &survey)?;
@@ -147,7 +147,7 @@ struct HeldResources {
 fn open(access: HeldResources, survey: &Survey, wishes: ServeOptions) -> Result<Ext4> {
     let HeldResources { image, direct, device, dirty } = access;
     let filesystem = match survey.writable {
-        true => image.open_writable(survey.part.clone())?.map_err(|error| image.cannot("open", &error))?,
+        true => image.open_writable(survey.part.clone())?.map_err(|error| image.failure("open", &error))?,
         false => image.open_to_read(survey.part.clone())?,
     };
     filesystem.discard_freed(wishes.discard);

@@ -144,12 +144,12 @@ impl WatchedPolicy {
 /// Starts the thread that reloads the file when it changes, or when it no longer holds `text`, which is in force.
 pub(super) fn start(
     followed: Arc<WatchedPolicy>,
-    place: Arc<OnceLock<MountPoint>>,
+    mount_point: Arc<OnceLock<MountPoint>>,
     text: String,
 ) -> Result<()> {
     let work = move || {
         // Before the mount exists, a change could reach neither the kernel nor the next daemon.
-        place.wait();
+        mount_point.wait();
         followed.policy_fs.refresh_programs();
         followed.begin(&text);
         drop(text);
@@ -157,7 +157,7 @@ pub(super) fn start(
             thread::sleep(POLL_INTERVAL);
             followed.check_file(CheckTrigger::Poll);
             followed.policy_fs.refresh_programs();
-            super::graft(&followed.policy_fs, &place);
+            super::graft(&followed.policy_fs, &mount_point);
         }
     };
     let spawned = thread::Builder::new().name("policy".into()).spawn(work);

@@ -32,12 +32,12 @@ pub fn run(args: &VolumeCreateArgs) -> Result<()> {
     })?;
     settings::apply_retention(&volume, args.retention).map_err(|error| cannot(&error))?;
     quota::set(&volume, &args.quota).map_err(|error| cannot(&error))?;
-    let mut said = format!("shunt: created volume {} in {meta:?}\n", args.name);
+    let mut output = format!("shunt: created volume {} in {meta:?}\n", args.name);
     if let Some((_, file, _)) = &key {
-        said += &format!(
+        output += &format!(
             "shunt: its key is in {}: without it the contents are lost, keep a copy\n",
             file.display()
         );
     }
-    print(said)
+    print(output)
 }

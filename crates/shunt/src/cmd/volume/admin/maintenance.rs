@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shunt_volume::id::{NodeName, VolumeName};
 use shunt_volume::maintenance::{
-    Checked, Collected, Depth, GRACE, LogRetention, Problem, collect, fsck as look, repair as mend,
+    Checked, Collected, Depth, GRACE_PERIOD, LogRetention, Problem, collect, fsck as look, repair as mend,
 };
 use shunt_volume::open;
 use shunt_volume::volume::Volume;
@@ -27,7 +27,7 @@ pub fn check(args: &VolumeCheckArgs) -> Result<()> {
     let progress = Progress::new();
     let looked = |volume| {
         let so_far = |what: &str, count| progress.update(format_args!("checking: {count} {what}"));
-        look(volume, depth, &so_far).map_err(|error| cannot("check", &args.name, error))
+        look(volume, depth, &so_far).map_err(|error| operation_failed("check", &args.name, error))
     };
     let mut checked = looked(&volume)?;
     let mut repaired = None;
@@ -36,8 +36,8 @@ pub fn check(args: &VolumeCheckArgs) -> Result<()> {
     while args.repair && checked.count > 0 {
         let node: NodeName = "repair".parse().map_err(usage)?;
         let so_far = |what: &str, count| progress.update(format_args!("repairing: {count} {what}"));
-        let done =
-            mend(&volume, &node, &checked, &so_far).map_err(|error| cannot("repair", &args.name, error))?;
+        let done = mend(&volume, &node, &checked, &so_far)
+            .map_err(|error| operation_failed("repair", &args.name, error))?;
         let done = done.counts + done.chunks + done.relinked;
         repaired = Some(repaired.unwrap_or_default() + done);
         checked = looked(&volume)?;
@@ -100,9 +100,10 @@ pub fn gc(args: &VolumeGcArgs) -> Result<()> {
         count: args.history_commits,
     });
     let progress = Progress::new();
-    let done =
-        collect(&volume, GRACE, history, &|what, count| progress.update(format_args!("{count} {what}")))
-            .map_err(|error| cannot("collect the garbage of", &args.name, error))?;
+    let done = collect(&volume, GRACE_PERIOD, history, &|what, count| {
+        progress.update(format_args!("{count} {what}"))
+    })
+    .map_err(|error| operation_failed("collect the garbage of", &args.name, error))?;
     drop(progress);
     let Collected {
         versions_deleted,
@@ -122,7 +123,7 @@ pub fn gc(args: &VolumeGcArgs) -> Result<()> {
          deleted    {dropped} chunks, {packs} packs of {bytes} bytes\n\
          compacted  {rewritten} mostly unused packs, which frees {bytes_to_free} bytes after {}\n\
          retained   {unused_bytes} bytes of deleted chunks, in packs with others\nlog        from commit {} on\n",
-        days(GRACE),
+        days(GRACE_PERIOD),
         days(saved_after),
         log_truncated_to.0 + 1,
     ))
@@ -137,9 +138,14 @@ fn days(time: Duration) -> String {
 
 fn open(given: Option<&str>, name: &VolumeName, key_file: Option<&Path>) -> Result<Volume> {
     let secret = key::find(key_file, name)?;
-    open::open(&meta(given, name)?, name, secret.as_ref()).map_err(|error| cannot("open", name, error))
+    open::open(&meta(given, name)?, name, secret.as_ref())
+        .map_err(|error| operation_failed("open", name, error))
 }
 
-pub fn cannot(what: &str, name: &VolumeName, error: impl std::fmt::Display) -> crate::error::Failure {
-    failed(format_args!("cannot {what} volume {name}: {error}"))
+pub fn operation_failed(
+    operation: &str,
+    name: &VolumeName,
+    error: impl std::fmt::Display,
+) -> crate::error::Failure {
+    failed(format_args!("cannot {operation} volume {name}: {error}"))
 }

@@ -11,7 +11,7 @@ use shunt_volume::volume::Volume;
 use crate::args::{LimitSubject, QuotaArgs, Size, UserLimit};
 use crate::cmd::volume::defaults::{default_cache, own_name};
 use crate::error::{Result, failed};
-use crate::report::{HeldReport, QuotaReport};
+use crate::report::{QuotaReport, UsageReport};
 use crate::text::bytes;
 
 /// Limit of the users in a report; the others are only counted.
@@ -72,7 +72,7 @@ pub fn lines(limits: &Limits) -> String {
 
 /// The usage of the volume and its users, with their limits.
 pub fn report(quota: &Quota) -> QuotaReport {
-    let held = |user, used: quota::Usage, limit: Limit| HeldReport {
+    let held = |user, used: quota::Usage, limit: Limit| UsageReport {
         user,
         bytes: used.bytes,
         objects: used.objects,
@@ -92,7 +92,7 @@ pub fn report(quota: &Quota) -> QuotaReport {
 
 /// The usage and limits as lines with labels.
 pub fn usage(report: &QuotaReport) -> Vec<(&'static str, String)> {
-    let line = |held: &HeldReport| {
+    let line = |held: &UsageReport| {
         let of = |limit: Option<String>| limit.map_or_else(String::new, |limit| format!(" of {limit}"));
         let (size, most) = (bytes(held.bytes), of(held.limit_bytes.map(bytes)));
         format!(
@@ -101,7 +101,7 @@ pub fn usage(report: &QuotaReport) -> Vec<(&'static str, String)> {
             of(held.limit_objects.map(|most| most.to_string()))
         )
     };
-    let is_limited = |held: &HeldReport| held.limit_bytes.is_some() || held.limit_objects.is_some();
+    let is_limited = |held: &UsageReport| held.limit_bytes.is_some() || held.limit_objects.is_some();
     let mut lines = vec![("usage", line(&report.held))];
     if is_limited(&report.held) || report.users.iter().any(is_limited) {
         for held in report.users.iter().take(SHOWN_USERS) {
@@ -111,7 +111,7 @@ pub fn usage(report: &QuotaReport) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// The errors in this machine's usage counters; with `repair` they are counted anew.
+/// The errors in this machine's usage counters; with `repair` they are counted again.
 pub fn check(cache: Option<&Path>, name: &VolumeName, repair: bool) -> Result<Vec<String>> {
     let cache = cache.map_or_else(|| default_cache(name), Path::to_owned);
     let failed =

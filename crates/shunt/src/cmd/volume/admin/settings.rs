@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use shunt_volume::maintenance::volume_settings;
 use shunt_volume::maintenance::{retention, set_retention};
 use shunt_volume::merge::{ATTRIBUTE, KEEP_BOTH_VALUE};
 use shunt_volume::open;
 use shunt_volume::store::history::Retention;
 use shunt_volume::volume::Volume;
-use shunt_volume::volume_settings;
 
-use super::maintenance::cannot;
+use super::maintenance::operation_failed;
 use super::quota;
 use crate::args::{ConflictsArg, RetentionArgs, VolumeSetArgs};
 use crate::cmd::print;
@@ -17,7 +17,7 @@ use crate::cmd::volume::defaults::{self, own_name};
 use crate::cmd::volume::key;
 use crate::error::Result;
 
-const DAY: u64 = 24 * 3600;
+const DAY_SECONDS: u64 = 24 * 3600;
 
 pub fn run(args: &VolumeSetArgs) -> Result<()> {
     let meta = defaults::meta(args.meta.as_deref(), &args.name)?;
@@ -26,12 +26,15 @@ pub fn run(args: &VolumeSetArgs) -> Result<()> {
         // Only sealed parts need the key.
         None => open::open_without_key(&meta, &args.name),
     };
-    let volume = opened.map_err(|error| cannot("open", &args.name, error))?;
-    let kept = apply_retention(&volume, args.retention).map_err(|error| cannot("set", &args.name, error))?;
-    let limits = quota::set(&volume, &args.quota).map_err(|error| cannot("set", &args.name, error))?;
-    let shown = conflicts(&volume, args.conflicts).map_err(|error| cannot("set", &args.name, error))?;
+    let volume = opened.map_err(|error| operation_failed("open", &args.name, error))?;
+    let kept = apply_retention(&volume, args.retention)
+        .map_err(|error| operation_failed("set", &args.name, error))?;
+    let limits =
+        quota::set(&volume, &args.quota).map_err(|error| operation_failed("set", &args.name, error))?;
+    let shown =
+        conflicts(&volume, args.conflicts).map_err(|error| operation_failed("set", &args.name, error))?;
     let word = |number: Option<u64>| number.map_or_else(|| "all".to_owned(), |number| number.to_string());
-    let days = word(kept.age.map(|age| age.as_secs() / DAY));
+    let days = word(kept.age.map(|age| age.as_secs() / DAY_SECONDS));
     let versions = word(kept.versions.map(u64::from));
     print(format!(
         "keep-days      {days}\nkeep-versions  {versions}\nconflicts      {shown}\n{}",
@@ -44,10 +47,10 @@ pub fn conflicts(
     volume: &Volume,
     how: Option<ConflictsArg>,
 ) -> std::result::Result<&'static str, shunt_volume::store::StoreError> {
-    let wanted = how.map(|how| (how == ConflictsArg::Copy).then(|| KEEP_BOTH_VALUE.to_vec()));
-    if let Some(wanted) = wanted {
+    let new_value = how.map(|how| (how == ConflictsArg::Copy).then(|| KEEP_BOTH_VALUE.to_vec()));
+    if let Some(new_value) = new_value {
         let node = own_name().map_err(|error| shunt_volume::store::StoreError::Denied(error.to_string()))?;
-        volume_settings::set(&*volume.meta, &node, ATTRIBUTE, &|_| Ok(wanted.clone()))?;
+        volume_settings::set(&*volume.meta, &node, ATTRIBUTE, &|_| Ok(new_value.clone()))?;
     }
     let now = volume_settings::get(&*volume.meta, ATTRIBUTE)?;
     Ok(if now.as_deref() == Some(KEEP_BOTH_VALUE) { "copy" } else { "directory" })
@@ -61,7 +64,7 @@ pub fn apply_retention(
     let admin = volume.admin()?;
     let mut kept = retention(admin)?;
     if let Some(days) = args.keep_days {
-        kept.age = days.number().map(|days| Duration::from_secs(u64::from(days) * DAY));
+        kept.age = days.number().map(|days| Duration::from_secs(u64::from(days) * DAY_SECONDS));
     }
     if let Some(versions) = args.keep_versions {
         kept.versions = versions.number();

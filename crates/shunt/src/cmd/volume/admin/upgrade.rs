@@ -1,8 +1,8 @@
 //! `shunt volume upgrade-format`: seals the log of an encrypted volume of an older version.
 
-use shunt_volume::upgrade::{Upgraded, upgrade};
+use shunt_volume::maintenance::upgrade::{Upgraded, upgrade};
 
-use super::maintenance::cannot;
+use super::maintenance::operation_failed;
 use crate::args::VolumeUpgradeArgs;
 use crate::cmd::print;
 use crate::cmd::volume::{defaults, key};
@@ -16,7 +16,7 @@ pub fn run(args: &VolumeUpgradeArgs) -> Result<()> {
     let done = upgrade(&meta, &args.name, secret.as_ref(), &|commits| {
         progress.update(format_args!("reading the log: {commits} commits"));
     })
-    .map_err(|error| cannot("upgrade", &args.name, error))?;
+    .map_err(|error| operation_failed("upgrade", &args.name, error))?;
     drop(progress);
     print(match done {
         Upgraded::Now(at) => format!(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use shunt_volume::address::MetaAddress;
-use shunt_volume::gateway::{Credentials, Gateway, Role, requires_role};
+use shunt_volume::gateway::{Credentials, Gateway, Role};
 use shunt_volume::id::{NodeName, VolumeName};
 use shunt_volume::open;
 use shunt_volume::store::StoreError;
@@ -15,7 +15,7 @@ use super::{open_registry, registry_file};
 use crate::args::ServeArgs;
 use crate::cmd::print;
 use crate::cmd::volume::defaults::{self, address};
-use crate::cmd::volume::lock_in;
+use crate::cmd::volume::sandbox::accessible_paths;
 use crate::error::{Result, failed};
 use crate::metrics::{GatewaySource, Listener};
 use crate::xdg;
@@ -64,7 +64,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     if let Some(listener) = metrics {
         listener.serve(Arc::new(GatewaySource { volume: name.to_string(), statistics }))?;
     }
-    sandbox::enter_gateway(&lock_in::accessible_paths(&meta, &volume.described, [directory]));
+    sandbox::enter_gateway(&accessible_paths(&meta, &volume.described, [directory]));
     service_manager::ready(&line);
     signals.forever().next();
     service_manager::stopping();
@@ -89,7 +89,7 @@ fn may_serve(volume: &Volume, node: &NodeName) -> std::result::Result<(), String
             tracing::warn!("cannot reach the next gateway: {why}; requests fail until it is reachable");
             Ok(())
         }
-        Err(StoreError::Denied(why)) if requires_role(&why, Role::Gateway) => Err(format!(
+        Err(StoreError::NotGateway(why)) => Err(format!(
             "{why}; on the machine of that gateway, run `shunt volume nodes role {} {node} {}`",
             volume.described.name,
             Role::Gateway

@@ -16,9 +16,9 @@ use crate::text::printable;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub fn list(args: &ConflictsArgs) -> Result<()> {
-    let place = MountedPath::of(&args.path)?;
+    let mounted = MountedPath::of(&args.path)?;
     let found: Vec<Conflict> =
-        place.request(&VolumeAsk::Conflicts { under: place.inside.clone() }, REQUEST_TIMEOUT)?;
+        mounted.request(&VolumeAsk::Conflicts { under: mounted.inside.clone() }, REQUEST_TIMEOUT)?;
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&found).map_err(failed)?));
     }
@@ -52,10 +52,10 @@ pub fn resolve(args: &ResolveArgs) -> Result<()> {
         paths => paths.to_vec(),
     };
     for path in &paths {
-        let place = MountedPath::of(path)?;
-        let (keep, path) = (args.keep.clone(), place.inside.clone());
+        let mounted = MountedPath::of(path)?;
+        let (keep, path) = (args.keep.clone(), mounted.inside.clone());
         let done: Vec<Resolved> =
-            place.request(&VolumeAsk::Resolve { keep, path, below: args.all }, REQUEST_TIMEOUT)?;
+            mounted.request(&VolumeAsk::Resolve { keep, path, below: args.all }, REQUEST_TIMEOUT)?;
         for one in done {
             let path = printable(&one.path).into_owned();
             match one.error {

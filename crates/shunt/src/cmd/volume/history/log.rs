@@ -16,9 +16,9 @@ use crate::text::printable;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub fn run(args: &VolumeLogArgs) -> Result<()> {
-    let place = MountedPath::of(&args.path)?;
-    let path = (!place.inside.is_empty()).then(|| place.inside.clone());
-    let found: Vec<Commit> = place.request(&VolumeAsk::Log { path, most: args.most }, REQUEST_TIMEOUT)?;
+    let mounted = MountedPath::of(&args.path)?;
+    let path = (!mounted.inside.is_empty()).then(|| mounted.inside.clone());
+    let found: Vec<Commit> = mounted.request(&VolumeAsk::Log { path, most: args.limit }, REQUEST_TIMEOUT)?;
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&found).map_err(failed)?));
     }

@@ -86,7 +86,7 @@ fn in_history(path: &Path) -> PathBuf {
     for part in path.components() {
         let (name, here) = (part.as_os_str(), found.join(part));
         let past = found.join(HISTORY);
-        // A daemon of an older version has no history directory, and shows the version beside the name.
+        // A daemon of an older version has no history directory, and shows the version next to the name.
         let shown_there = PointInTime::split(name.as_bytes()).is_some() && !here.exists() && past.exists();
         found = if shown_there { past.join(name) } else { here };
     }

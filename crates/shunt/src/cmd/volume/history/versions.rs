@@ -22,8 +22,8 @@ pub fn run(args: &HistoryArgs) -> Result<()> {
 }
 
 /// The versions of a path, the latest first.
-pub fn versions(place: &MountedPath) -> Result<Vec<Version>> {
-    place.request(&VolumeAsk::History { path: place.inside.clone() }, REQUEST_TIMEOUT)
+pub fn versions(mounted: &MountedPath) -> Result<Vec<Version>> {
+    mounted.request(&VolumeAsk::History { path: mounted.inside.clone() }, REQUEST_TIMEOUT)
 }
 
 fn format_version(version: &Version) -> String {

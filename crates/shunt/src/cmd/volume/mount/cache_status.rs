@@ -31,9 +31,11 @@ pub fn start(replica: &Arc<Replica>, mode: CacheModeArg, size: Option<Size>) -> 
 /// Pins files, or unpins them.
 pub fn pin(args: &PinArgs, pinned: bool) -> Result<()> {
     for path in &args.paths {
-        let place = MountedPath::of(path)?;
-        place
-            .request::<()>(&VolumeAsk::Pin { path: place.inside.clone(), pinned }, Duration::from_secs(10))?;
+        let mounted = MountedPath::of(path)?;
+        mounted.request::<()>(
+            &VolumeAsk::Pin { path: mounted.inside.clone(), pinned },
+            Duration::from_secs(10),
+        )?;
     }
     Ok(())
 }
@@ -70,8 +72,8 @@ pub fn report(fs: &VolumeFs) -> SpaceReport {
         report.slow = quality.is_slow;
         report.objects_unreachable = from.has_outage();
     }
-    if let Some(tender) = fs.cache_manager() {
-        let CachePolicy { mode: role, limit } = tender.policy();
+    if let Some(cache_manager) = fs.cache_manager() {
+        let CachePolicy { mode: role, limit } = cache_manager.policy();
         let name = match role {
             CacheMode::Full => "full",
             CacheMode::Cached => "cached",
@@ -79,8 +81,8 @@ pub fn report(fs: &VolumeFs) -> SpaceReport {
         };
         name.clone_into(&mut report.cache_mode);
         report.cached_limit = limit;
-        report.unevictable_bytes = tender.unevictable_bytes();
-        report.missing_files = tender.missing_files();
+        report.unevictable_bytes = cache_manager.unevictable_bytes();
+        report.missing_files = cache_manager.missing_files();
     }
     report
 }

@@ -86,8 +86,8 @@ impl ControlHandler {
     }
 
     fn history(&self, path: &[u8]) -> Result<Vec<api::Version>, String> {
-        let place = path.iter().rposition(|byte| *byte == b'/');
-        let (above, name) = place.map_or((&b""[..], path), |place| (&path[..place], &path[place + 1..]));
+        let slash = path.iter().rposition(|byte| *byte == b'/');
+        let (above, name) = slash.map_or((&b""[..], path), |slash| (&path[..slash], &path[slash + 1..]));
         let directory = self.replica.walk(above).map_err(|errno| format!("{}: {errno}", text(above)))?;
         let meta = &*self.meta;
         let found = match name {
@@ -170,14 +170,14 @@ fn conflict(one: &ConflictInfo) -> api::Conflict {
 }
 
 fn side(version: &Version) -> api::Side {
-    let node = version.node.as_ref();
+    let inode = version.inode.as_ref();
     api::Side {
         node: text(&version.name),
-        here: version.side == Side::Mine,
-        what: node.map_or("deleted", |node| kind(node.kind)).to_owned(),
-        size: node.map_or(0, |node| node.size),
-        modified: node.map(|node| timestamp::exact(node.modified)),
-        owner: node.map(|node| node.owner.0),
+        here: version.side == Side::Local,
+        what: inode.map_or("deleted", |inode| kind(inode.kind)).to_owned(),
+        size: inode.map_or(0, |inode| inode.size),
+        modified: inode.map(|inode| timestamp::exact(inode.modified)),
+        owner: inode.map(|inode| inode.owner.0),
     }
 }
 

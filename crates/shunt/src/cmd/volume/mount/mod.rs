@@ -26,7 +26,8 @@ use shunt_volumefs::VolumeFs;
 use self::control_handler::ControlHandler;
 use super::admin::quota;
 use super::defaults::{self, default_cache, own_name};
-use super::{key, lock_in};
+use super::key;
+use super::sandbox::accessible_paths;
 use crate::args::{LocksArg, PassthroughArg, VolumeMountArgs};
 use crate::cmd::serve_by_mode;
 use crate::error::{Code, Failure, Result, failed, usage};
@@ -87,19 +88,19 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
     };
     let asked = ControlHandler { replica: replica.clone(), meta: volume.meta.clone() };
     let answers: serve::AnswerVolume = Arc::new(move |ask| asked.answer(ask));
-    let tender = cache_status::start(&replica, args.cache_mode, args.cache_size)?;
+    let cache_manager = cache_status::start(&replica, args.cache_mode, args.cache_size)?;
     let past = View::new(volume.meta.clone());
     let meta = volume.meta.clone();
     let table = args.owner_table.as_deref().map(owners::Table::read).transpose()?;
     let reload = table.clone().map(|table| reload(table, replica.clone()));
     let owners_in = args.owner_table.as_deref().map(|file| xdg::directory_of(file).to_owned());
-    let mut places = lock_in::accessible_paths(&at, &volume.described, [cache.clone()]);
-    places.readable.extend(owners_in);
+    let mut paths = accessible_paths(&at, &volume.described, [cache.clone()]);
+    paths.readable.extend(owners_in);
     let fs = VolumeFs::new(replica)
         .with_runner(runner)
         .with_leases(leases)
         .read_only_while(move || meta.only_reads().is_some())
-        .with_cache_manager(tender)
+        .with_cache_manager(cache_manager)
         .with_history(past, from.clone())
         .with_timestamped_names(args.at_names)
         .with_fetcher(from);
@@ -122,10 +123,10 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         source: PathBuf::from(args.name.as_str()),
         config: fs.config(),
         options: fs.mount_options(),
-        cache: "told of changes".to_owned(),
+        cache: "invalidated by synchronisation".to_owned(),
         passthrough_off,
         tuning: BdiTuning::default(),
-        lock_in: Some(serve::LockIn::Network { places, kernel: args.extension.is_some() }),
+        lock_in: Some(serve::LockIn::Network { paths, kernel: args.extension.is_some() }),
         block: None,
         status: fs_status,
         fs: Arc::new(fs.named(args.name.as_str())).into(),

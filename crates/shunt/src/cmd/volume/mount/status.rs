@@ -89,10 +89,10 @@ fn request_report(mountpoint: &Path) -> Result<VolumeReport> {
 mod tests {
     use super::*;
     use crate::cmd::volume::api::TreeVolume;
-    use crate::report::{HeldReport, QuotaReport, SpaceReport};
+    use crate::report::{QuotaReport, SpaceReport, UsageReport};
 
     fn report() -> VolumeReport {
-        let usage = HeldReport { bytes: 1_468_006, objects: 37, ..HeldReport::default() };
+        let usage = UsageReport { bytes: 1_468_006, objects: 37, ..UsageReport::default() };
         VolumeReport {
             name: "notes".into(),
             node: "laptop".into(),
@@ -128,12 +128,12 @@ cached          1.4 MiB (mode: cached)
     }
 
     #[test]
-    fn what_waits_and_what_is_missing_has_a_line() {
+    fn pending_changes_and_missing_files_have_a_line() {
         let mut report = report();
         (report.state, report.reason) = ("unreachable".into(), Some("timed out".into()));
         (report.read_only, report.peers, report.pending, report.blocked) = (true, 2, 5, 3);
         report.quota.held.limit_bytes = Some(20 << 30);
-        report.quota.users = vec![HeldReport { user: Some(1000), ..HeldReport::default() }];
+        report.quota.users = vec![UsageReport { user: Some(1000), ..UsageReport::default() }];
         report.space = SpaceReport {
             cache_mode: "cached".into(),
             cached_bytes: 3 << 20,

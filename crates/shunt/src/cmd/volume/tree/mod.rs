@@ -1,7 +1,7 @@
 //! `shunt volume tree NAME MOUNTPOINT`: a tree of mounted volumes, described by the files of one of them.
 //!
 //! This process serves the directories that join the volumes. Each volume, including the one that describes the tree, is mounted
-//! at its place by a process of its own, as by `shunt volume mount`: a failure of one does not affect the others, and all
+//! at its path by a process of its own, as by `shunt volume mount`: a failure of one does not affect the others, and all
 //! commands work on each.
 
 mod plan;
@@ -45,17 +45,17 @@ fn serve(args: &VolumeTreeArgs) -> Result<()> {
         let plan = plan.lock().unwrap_or_else(PoisonError::into_inner).take();
         plan.map_or(Ok(()), |plan| starts.start(shown.clone(), plan, mount))
     };
-    let tells = reconciler.clone();
+    let reporting = reconciler.clone();
     let answers = move |ask: &VolumeAsk| match ask {
-        VolumeAsk::Tree => serde_json::to_value(tells.report()).map_err(|error| error.to_string()),
-        _ => Err("this is a tree of volumes; name one volume by its place in the tree".to_owned()),
+        VolumeAsk::Tree => serde_json::to_value(reporting.report()).map_err(|error| error.to_string()),
+        _ => Err("the mount is a tree of volumes: give the path of one volume in it".to_owned()),
     };
     let service = Service {
         kind: "tree",
         source: PathBuf::from(args.name.as_str()),
         config: fs.config(),
         options: fs.mount_options(),
-        cache: "told of changes".to_owned(),
+        cache: "invalidated on change".to_owned(),
         passthrough_off: Some("a tree has no files of its own".to_owned()),
         tuning: BdiTuning::default(),
         lock_in: None,

@@ -113,11 +113,11 @@ impl Plan {
             owners = here.users.to_text(USER) + &here.groups.to_text(GROUP);
         }
         args.push(name.as_str().into());
-        let mut wanted = self.mount_request(tree, name, member.path.names().to_vec(), args);
-        wanted.meta = meta;
-        wanted.files = files;
-        wanted.owners.1 = owners;
-        Ok(wanted)
+        let mut request = self.mount_request(tree, name, member.path.names().to_vec(), args);
+        request.meta = meta;
+        request.files = files;
+        request.owners.1 = owners;
+        Ok(request)
     }
 
     fn arguments(&self, name: &VolumeName, joined: bool) -> Vec<OsString> {

@@ -188,19 +188,19 @@ impl ReconcileLoop {
         let accounts = read::accounts();
         let here: NodeConfig =
             tree.on(self.plan.node(), |name| accounts.user(name), |name| accounts.group(name));
-        let mut wanted: BTreeMap<VolumeName, MountRequest> = BTreeMap::new();
+        let mut requested: BTreeMap<VolumeName, MountRequest> = BTreeMap::new();
         for (name, member) in &here.volumes {
             if name == self.plan.config_name() {
                 continue;
             }
             match self.plan.volume(&self.at, name, member, &here) {
-                Ok(volume) => drop(wanted.insert(name.clone(), volume)),
+                Ok(volume) => drop(requested.insert(name.clone(), volume)),
                 Err(failure) => tracing::error!("cannot mount volume {name}: {failure}"),
             }
             self.volumes.entry(name.clone()).or_insert_with(|| Volume::new(name.to_string()));
         }
         for (name, volume) in &mut self.volumes {
-            volume.request(wanted.remove(name));
+            volume.request(requested.remove(name));
         }
     }
 
@@ -236,8 +236,8 @@ impl ReconcileLoop {
 
     fn update_directories(&self) {
         let config = [CONFIG.to_owned()];
-        let places = self.volumes.values().flat_map(Volume::mount_paths);
-        self.fs.set_directories(places.chain([&config[..]]));
+        let mount_paths = self.volumes.values().flat_map(Volume::mount_paths);
+        self.fs.set_directories(mount_paths.chain([&config[..]]));
     }
 
     fn publish_report(&self) {

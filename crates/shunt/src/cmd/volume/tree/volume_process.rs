@@ -89,9 +89,9 @@ impl Volume {
     }
 
     /// Sets the requested mount; `None` unmounts the volume.
-    pub fn request(&mut self, wanted: Option<MountRequest>) {
-        if self.requested != wanted {
-            self.requested = wanted;
+    pub fn request(&mut self, request: Option<MountRequest>) {
+        if self.requested != request {
+            self.requested = request;
             self.pauses.reset();
             if let State::Unmounted(again) = &mut self.state {
                 *again = Instant::now();
@@ -101,7 +101,7 @@ impl Volume {
 
     /// The paths at which it is, or is to be, mounted.
     pub fn mount_paths(&self) -> impl Iterator<Item = &[String]> {
-        self.current.iter().chain(&self.requested).map(|wanted| wanted.names.as_slice())
+        self.current.iter().chain(&self.requested).map(|request| request.names.as_slice())
     }
 
     /// The current mount, as far as it is known.
@@ -139,8 +139,10 @@ impl Volume {
         self.state = match state {
             State::Unmounted(again) if Instant::now() < again => State::Unmounted(again),
             State::Unmounted(again) => match self.requested.clone() {
-                Some(wanted) if others.iter().any(|other| other.overlaps(&wanted)) => State::Unmounted(again),
-                Some(wanted) => self.start(wanted),
+                Some(request) if others.iter().any(|other| other.overlaps(&request)) => {
+                    State::Unmounted(again)
+                }
+                Some(request) => self.start(request),
                 None => State::Unmounted(again),
             },
             State::Starting(start) if !start.is_finished() => State::Starting(start),
@@ -189,9 +191,9 @@ impl Volume {
         self.error = Some(error);
     }
 
-    fn start(&mut self, wanted: MountRequest) -> State {
-        self.current = Some(wanted.clone());
-        let begun = std::thread::Builder::new().name("mount-volume".into()).spawn(move || mount(&wanted));
+    fn start(&mut self, request: MountRequest) -> State {
+        self.current = Some(request.clone());
+        let begun = std::thread::Builder::new().name("mount-volume".into()).spawn(move || mount(&request));
         begun.map_or_else(|error| self.failed(error.to_string()), State::Starting)
     }
 
@@ -202,9 +204,9 @@ impl Volume {
             self.error = None;
             return State::Mounted(child);
         }
-        if let Some(wanted) = self.requested.clone().filter(|wanted| wanted.differs_only_in_owners(&is)) {
-            match write_owners(&wanted).map(|()| reload(&child)) {
-                Ok(()) => self.current = Some(wanted),
+        if let Some(request) = self.requested.clone().filter(|request| request.differs_only_in_owners(&is)) {
+            match write_owners(&request).map(|()| reload(&child)) {
+                Ok(()) => self.current = Some(request),
                 Err(error) => self.complain(error.to_string()),
             }
             return State::Mounted(child);
@@ -242,16 +244,16 @@ impl Volume {
 }
 
 /// Starts its process, and waits until it serves.
-fn mount(wanted: &MountRequest) -> Result<Child> {
+fn mount(request: &MountRequest) -> Result<Child> {
     let ready = || -> std::io::Result<()> {
-        write_owners(wanted)?;
-        wanted.files.iter().try_for_each(|(file, bytes)| write(file, bytes))
+        write_owners(request)?;
+        request.files.iter().try_for_each(|(file, bytes)| write(file, bytes))
     };
     ready().map_err(crate::error::failed)?;
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("shunt").args(["volume", "mount", "--background"]).args(&wanted.args).arg(&wanted.at);
+    command.arg0("shunt").args(["volume", "mount", "--background"]).args(&request.args).arg(&request.at);
     command.process_group(0);
-    if let Some(meta) = &wanted.meta {
+    if let Some(meta) = &request.meta {
         command.env("SHUNT_VOLUME_META", meta);
     }
     daemon::start(command).map(|(child, _)| child)
@@ -262,8 +264,8 @@ fn reload(child: &Child) {
     let _ = pid.map(|pid| kill_process(pid, Signal::HUP));
 }
 
-fn write_owners(wanted: &MountRequest) -> std::io::Result<()> {
-    let (file, text) = &wanted.owners;
+fn write_owners(request: &MountRequest) -> std::io::Result<()> {
+    let (file, text) = &request.owners;
     write(file, text.as_bytes())
 }
 

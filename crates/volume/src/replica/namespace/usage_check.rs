@@ -15,7 +15,7 @@ use crate::replica::Replica;
 use crate::replica::data::open_file;
 use crate::replica::db::ReplicaDb;
 use crate::replica::db::inode::number;
-use crate::replica::db::usage_counts::COUNT;
+use crate::replica::db::usage_counts::COUNT_USAGE_SQL;
 use crate::replica::db::usage_counts::Quota;
 use crate::replica::db::usage_counts::UsageTracker;
 use crate::replica::error::{OpError, Result};
@@ -55,8 +55,8 @@ impl ReplicaDb {
         limited.store(!self.usage.limits.is_empty(), Ordering::Release);
         self.usage.limited = limited;
         for num in self.counted_unlinked.clone() {
-            if let Some(node) = self.find(num)?.filter(|node| node.links == 0) {
-                self.usage.add(&node, true);
+            if let Some(inode) = self.find(num)?.filter(|inode| inode.links == 0) {
+                self.usage.add(&inode, true);
             }
         }
         Ok(())
@@ -71,9 +71,9 @@ impl ReplicaDb {
     /// Counts an unlinked object, because it is open.
     pub(crate) fn count_unlinked(&mut self, num: u64) -> Result<()> {
         if self.counted_unlinked.insert(num)
-            && let Some(node) = self.find(num)?.filter(|node| node.links == 0)
+            && let Some(inode) = self.find(num)?.filter(|inode| inode.links == 0)
         {
-            self.usage.add(&node, true);
+            self.usage.add(&inode, true);
         }
         Ok(())
     }
@@ -81,9 +81,9 @@ impl ReplicaDb {
     /// Stops counting an unlinked object after its last close.
     pub(crate) fn uncount_unlinked(&mut self, num: u64) -> Result<()> {
         if self.counted_unlinked.remove(&num)
-            && let Some(node) = self.find(num)?.filter(|node| node.links == 0)
+            && let Some(inode) = self.find(num)?.filter(|inode| inode.links == 0)
         {
-            self.usage.take(&node, true);
+            self.usage.take(&inode, true);
         }
         Ok(())
     }
@@ -113,10 +113,10 @@ impl ReplicaDb {
         let files: Vec<_> = open.map(|(num, open)| (*num, open.file.clone())).collect();
         for (num, file) in files {
             let (size, _) = open_file::size_and_mtime(&file)?;
-            if let Some(mut node) = self.find(num)?.filter(|node| size > node.size) {
+            if let Some(mut inode) = self.find(num)?.filter(|inode| size > inode.size) {
                 self.begin()?;
-                node.size = size;
-                self.save(node);
+                inode.size = size;
+                self.save(inode);
                 self.mark_grown(num);
             }
         }
@@ -134,11 +134,11 @@ impl ReplicaDb {
         if self.opens.get(&num).is_none_or(|open| open.session != session) {
             return Ok(());
         }
-        let Some(mut node) = self.find(num)?.filter(|node| to > node.size) else { return Ok(()) };
-        self.check_quota(node.owner.0, Usage { bytes: to - node.size, objects: 0 }, false)?;
+        let Some(mut inode) = self.find(num)?.filter(|inode| to > inode.size) else { return Ok(()) };
+        self.check_quota(inode.owner.0, Usage { bytes: to - inode.size, objects: 0 }, false)?;
         self.begin()?;
-        node.size = to;
-        self.save(node);
+        inode.size = to;
+        self.save(inode);
         self.mark_grown(num);
         Ok(())
     }
@@ -147,10 +147,10 @@ impl ReplicaDb {
     fn recount(&mut self, num: u64, session: u64) -> Result<()> {
         let Some(open) = self.opens.get(&num).filter(|open| open.session == session) else { return Ok(()) };
         let (size, _) = open_file::size_and_mtime(&open.file.clone())?;
-        if let Some(mut node) = self.find(num)?.filter(|node| size != node.size) {
+        if let Some(mut inode) = self.find(num)?.filter(|inode| size != inode.size) {
             self.begin()?;
-            node.size = size;
-            self.save(node);
+            inode.size = size;
+            self.save(inode);
             self.mark_grown(num);
         }
         Ok(())
@@ -163,17 +163,17 @@ impl Replica {
     /// # Errors
     /// EIO.
     pub fn quota(&self) -> Result<Quota, Errno> {
-        self.change(|core, _| {
-            core.recount_open_files()?;
-            Ok(core.usage.quota())
+        self.change(|db, _| {
+            db.recount_open_files()?;
+            Ok(db.usage.quota())
         })
     }
 
     /// Reports whether a user's files have a size limit: writers then call [`grow`](Self::grow) first.
     pub fn limits_writes(&self, user: u32) -> bool {
         self.is_limited() && {
-            let core = self.inner.core.lock();
-            let limits = &core.usage.limits;
+            let db = self.inner.db.lock();
+            let limits = &db.usage.limits;
             limits.volume.bytes.is_some() || limits.of(user).bytes.is_some()
         }
     }
@@ -188,7 +188,7 @@ impl Replica {
     /// # Errors
     /// EDQUOT if a limit would be exceeded; EIO.
     pub fn grow(&self, num: u64, session: u64, to: u64) -> Result<(), Errno> {
-        self.change(|core, _| core.grow(num, session, to))
+        self.change(|db, _| db.grow(num, session, to))
     }
 
     /// Takes the actual size of an open file, which may differ from the announced one.
@@ -196,7 +196,7 @@ impl Replica {
     /// # Errors
     /// EIO.
     pub fn recount(&self, num: u64, session: u64) -> Result<(), Errno> {
-        self.change(|core, _| core.recount(num, session))
+        self.change(|db, _| db.recount(num, session))
     }
 
     /// Compares the counted usage with the objects of the replica in `directory`, and returns a line for each difference.
@@ -231,7 +231,7 @@ impl Replica {
             rows.collect()
         };
         let counted = rows("SELECT owner, bytes, objects FROM usage")?;
-        let actual = rows(COUNT)?;
+        let actual = rows(COUNT_USAGE_SQL)?;
         let mut wrong = Vec::new();
         let mut users: Vec<u32> = counted.keys().chain(actual.keys()).copied().collect();
         users.sort_unstable();
@@ -247,7 +247,7 @@ impl Replica {
             }
         }
         if repair && !wrong.is_empty() {
-            read.execute_batch(&format!("DELETE FROM usage; INSERT INTO usage {COUNT};"))?;
+            read.execute_batch(&format!("DELETE FROM usage; INSERT INTO usage {COUNT_USAGE_SQL};"))?;
         }
         read.commit()?;
         Ok(Some(wrong))

@@ -29,25 +29,25 @@ pub fn accessible_paths(
     described: &VolumeDescriptor,
     kept: impl IntoIterator<Item = PathBuf>,
 ) -> AccessiblePaths {
-    let mut places = AccessiblePaths { writable: kept.into_iter().collect(), readable: named() };
+    let mut paths = AccessiblePaths { writable: kept.into_iter().collect(), readable: named() };
     match meta {
-        MetaAddress::Sqlite(directory) => places.writable.push(directory.clone()),
+        MetaAddress::Sqlite(directory) => paths.writable.push(directory.clone()),
         // Renewed certificates replace the file in its directory.
         MetaAddress::Gateway(file) if *file == credentials_of(&described.name) => {
-            places.writable.push(xdg::directory_of(file).to_owned());
+            paths.writable.push(xdg::directory_of(file).to_owned());
         }
-        MetaAddress::Gateway(file) => places.readable.push(file.clone()),
+        MetaAddress::Gateway(file) => paths.readable.push(file.clone()),
         MetaAddress::Postgres(_) | MetaAddress::Map(_) => {}
     }
     match &described.data {
-        DataAddress::Directory(directory) => places.writable.push(directory.clone()),
+        DataAddress::Directory(directory) => paths.writable.push(directory.clone()),
         // The application default credentials of the user.
         DataAddress::Gcs(..) => {
-            places.readable.extend(var_os("HOME").map(|home| PathBuf::from(home).join(".config/gcloud")))
+            paths.readable.extend(var_os("HOME").map(|home| PathBuf::from(home).join(".config/gcloud")))
         }
         DataAddress::Beside | DataAddress::S3(..) | DataAddress::Azure(..) | DataAddress::Http(_) => {}
     }
-    places
+    paths
 }
 
 fn named() -> Vec<PathBuf> {

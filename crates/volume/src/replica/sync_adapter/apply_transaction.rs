@@ -42,7 +42,7 @@ pub(crate) enum Invalidation {
 
 /// A transaction of synchronisation on the replica, which is committed or rolled back as a whole.
 pub struct Applying<'a> {
-    pub(crate) core: &'a mut ReplicaDb,
+    pub(crate) db: &'a mut ReplicaDb,
     pub(crate) shared: &'a Shared,
     pub(crate) invalidations: Vec<Invalidation>,
     failed: bool,
@@ -56,11 +56,11 @@ impl Replica {
     pub fn apply<T>(&self, work: impl FnOnce(&mut Applying<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
         let shared = &self.inner.shared;
         let done = {
-            let mut core = self.inner.core.lock();
+            let mut db = self.inner.db.lock();
             // Commits earlier changes of users, so that a rollback does not include them.
-            shared.commit(&mut core).map_err(|fail| fail.errno)?;
+            shared.commit(&mut db).map_err(|fail| fail.errno)?;
             point(Failpoint::ReplicaApply)?;
-            let mut applying = Applying { core: &mut core, shared, invalidations: Vec::new(), failed: false };
+            let mut applying = Applying { db: &mut db, shared, invalidations: Vec::new(), failed: false };
             let done = work(&mut applying);
             let Applying { invalidations: stale, failed, .. } = applying;
             let done = match done {
@@ -68,7 +68,7 @@ impl Replica {
                 done => done,
             };
             let committed = match done {
-                Ok(done) => shared.commit(&mut core).map_err(|fail| fail.errno).map(|()| done),
+                Ok(done) => shared.commit(&mut db).map_err(|fail| fail.errno).map(|()| done),
                 Err(errno) => Err(errno),
             };
             self.inner.foreground.sample();
@@ -79,7 +79,7 @@ impl Replica {
                     done
                 }
                 Err(errno) => {
-                    core.roll_back();
+                    db.roll_back();
                     return Err(errno);
                 }
             }
@@ -112,7 +112,7 @@ impl Applying<'_> {
         &mut self,
         work: impl FnOnce(&mut ReplicaDb, &Shared) -> Result<T>,
     ) -> Result<T, Errno> {
-        work(self.core, self.shared).map_err(|fail| {
+        work(self.db, self.shared).map_err(|fail| {
             self.failed |= fail.database;
             fail.errno
         })
@@ -124,19 +124,19 @@ impl Applying<'_> {
     /// EIO.
     #[allow(dead_code)]
     pub(crate) fn database(&mut self) -> Result<&Connection, Errno> {
-        self.work(|core, _| {
-            core.begin()?;
-            core.flush()
+        self.work(|db, _| {
+            db.begin()?;
+            db.flush()
         })?;
-        Ok(&self.core.db)
+        Ok(&self.db.db)
     }
 
     /// Returns the inode of a number, linked or not.
     ///
     /// # Errors
     /// EIO.
-    pub fn node(&mut self, num: u64) -> Result<Option<Inode>, Errno> {
-        self.work(|core, _| core.find(num))
+    pub fn inode(&mut self, num: u64) -> Result<Option<Inode>, Errno> {
+        self.work(|db, _| db.find(num))
     }
 
     /// Returns the inode of an object id.
@@ -144,32 +144,32 @@ impl Applying<'_> {
     /// # Errors
     /// EIO.
     pub fn find(&mut self, id: ObjectId) -> Result<Option<Inode>, Errno> {
-        self.work(|core, _| core.find_id(id))
+        self.work(|db, _| db.find_id(id))
     }
 
     /// Returns the local state of an object, with the commits that last set the fields not changed here.
     ///
     /// # Errors
     /// EIO.
-    pub fn local(&mut self, node: &Inode) -> Result<VersionedObject, Errno> {
-        self.work(|core, _| core.stored(node))
+    pub fn local(&mut self, inode: &Inode) -> Result<VersionedObject, Errno> {
+        self.work(|db, _| db.stored(inode))
     }
 
     /// Returns the base version of an object; `None` if the store does not have it.
     ///
     /// # Errors
     /// EIO.
-    pub fn base(&mut self, node: &Inode) -> Result<Option<VersionedObject>, Errno> {
-        self.work(|core, _| match core.base(node.ino)? {
+    pub fn base(&mut self, inode: &Inode) -> Result<Option<VersionedObject>, Errno> {
+        self.work(|db, _| match db.base(inode.ino)? {
             Some(base) => Ok(base),
-            None if node.dirty.contains(Dirty::NEW) => Ok(None),
-            None => core.stored(node).map(Some),
+            None if inode.dirty.contains(Dirty::NEW) => Ok(None),
+            None => db.stored(inode).map(Some),
         })
     }
 
     /// Returns the number of opens of a file for writing.
     pub fn writers(&self, num: u64) -> u32 {
-        self.core.opens.get(&num).map_or(0, |open| open.writers)
+        self.db.opens.get(&num).map_or(0, |open| open.writers)
     }
 
     /// Returns the inode number that a name refers to locally.
@@ -177,7 +177,7 @@ impl Applying<'_> {
     /// # Errors
     /// EIO.
     pub fn link(&mut self, parent: u64, name: &[u8]) -> Result<Option<u64>, Errno> {
-        self.work(|core, _| Ok(core.link_of(parent, name)?.map(|(child, _)| child)))
+        self.work(|db, _| Ok(db.link_of(parent, name)?.map(|(child, _)| child)))
     }
 
     /// Returns the inode number that a name refers to in the base, and the commit that set it.
@@ -185,11 +185,11 @@ impl Applying<'_> {
     /// # Errors
     /// EIO.
     pub fn base_link(&mut self, parent: u64, name: &[u8]) -> Result<Option<(u64, Seq)>, Errno> {
-        self.work(|core, _| {
-            if core.link_differs(parent, name)? {
-                return core.base_link(parent, name);
+        self.work(|db, _| {
+            if db.link_differs(parent, name)? {
+                return db.base_link(parent, name);
             }
-            core.link_of(parent, name)
+            db.link_of(parent, name)
         })
     }
 
@@ -198,8 +198,8 @@ impl Applying<'_> {
     /// # Errors
     /// EIO.
     pub fn names(&mut self, num: u64) -> Result<Vec<(u64, Vec<u8>)>, Errno> {
-        self.work(|core, _| {
-            let mut query = core.db.prepare_cached("SELECT parent, name FROM link WHERE child = ?1")?;
+        self.work(|db, _| {
+            let mut query = db.db.prepare_cached("SELECT parent, name FROM link WHERE child = ?1")?;
             let rows =
                 query.query_map([num as i64], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?)))?;
             Ok(rows.collect::<rusqlite::Result<_>>()?)
@@ -211,7 +211,7 @@ impl Applying<'_> {
     /// # Errors
     /// EIO.
     pub fn is_below(&mut self, num: u64, above: u64) -> Result<bool, Errno> {
-        self.work(|core, _| core.is_below(num, above))
+        self.work(|db, _| db.is_below(num, above))
     }
 
     /// Sets the base version of an object and its local state, and returns its inode number. An unknown object is created,
@@ -226,7 +226,7 @@ impl Applying<'_> {
         local: LocalObject<'_>,
     ) -> Result<u64, Errno> {
         let mut stale = Vec::new();
-        let num = self.work(|core, shared| core.set_object(id, agreed, local, shared, &mut stale))?;
+        let num = self.work(|db, shared| db.set_object(id, agreed, local, shared, &mut stale))?;
         self.invalidations.append(&mut stale);
         Ok(num)
     }
@@ -243,10 +243,10 @@ impl Applying<'_> {
         local: Option<u64>,
     ) -> Result<(), Errno> {
         let before = self.link(parent, name)?;
-        let changed = self.work(|core, shared| core.set_link(parent, name, agreed, local, shared))?;
+        let changed = self.work(|db, shared| db.set_link(parent, name, agreed, local, shared))?;
         if changed {
             let was_directory = match before {
-                Some(child) => self.node(child)?.is_none_or(|node| node.is_directory()),
+                Some(child) => self.inode(child)?.is_none_or(|inode| inode.is_directory()),
                 None => false,
             };
             self.invalidations.push(Invalidation::Link { parent, name: name.to_vec(), was_directory });
@@ -260,8 +260,8 @@ impl Applying<'_> {
     ///
     /// # Errors
     /// EIO.
-    pub fn set_cursor(&mut self, cursor: Seq) -> Result<(), Errno> {
-        self.work(|core, _| core.set_cursor(cursor))
+    pub(crate) fn set_cursor(&mut self, cursor: Seq) -> Result<(), Errno> {
+        self.work(|db, _| db.set_cursor(cursor))
     }
 }
 
@@ -280,81 +280,81 @@ impl ReplicaDb {
             (LocalObject::Agreed, Some(agreed)) => &agreed.object,
             (LocalObject::Agreed, None) => return Err(Errno::NOENT.into()),
         };
-        let mut node = match self.find_id(id)? {
-            Some(node) => node,
+        let mut inode = match self.find_id(id)? {
+            Some(inode) => inode,
             None => {
                 let num = self.new_number()?;
-                let node = unnamed(num, object);
+                let inode = unnamed(num, object);
                 // Inserts its row, for foreign references.
-                self.save(node.clone());
+                self.save(inode.clone());
                 self.flush()?;
-                node
+                inode
             }
         };
-        let num = node.ino;
+        let num = inode.ino;
         let keeps = matches!(local, LocalObject::Different { keep_content: true, .. });
         let content = agreed.map(|agreed| &agreed.object.content);
-        if node.is_regular()
+        if inode.is_regular()
             && let Some(content) = content
         {
-            if !keeps && !self.can_keep_present(&node, content)? {
-                self.replace_content(&mut node, content, shared)?;
+            if !keeps && !self.can_keep_present(&inode, content)? {
+                self.replace_content(&mut inode, content, shared)?;
                 stale.push(Invalidation::Content(num));
             }
             self.set_content(num, content)?;
         }
-        node.created_seq = agreed.map_or(Seq(0), |agreed| agreed.created);
-        node.mode = object.mode;
-        node.owner = object.owner;
-        node.group = object.group;
+        inode.created_seq = agreed.map_or(Seq(0), |agreed| agreed.created);
+        inode.mode = object.mode;
+        inode.owner = object.owner;
+        inode.group = object.group;
         if !keeps {
-            node.modified = object.modified;
+            inode.modified = object.modified;
         }
-        node.changed = shared.now();
-        self.set_xattrs(&mut node, object)?;
-        node.generation += 1;
+        inode.changed = shared.now();
+        self.set_xattrs(&mut inode, object)?;
+        inode.generation += 1;
         match agreed {
             Some(agreed) => self.set_seqs(num, agreed)?,
             None => {
                 self.db.prepare_cached("DELETE FROM field_seq WHERE num = ?1")?.execute([num as i64])?;
             }
         }
-        node.dirty = match local {
+        inode.dirty = match local {
             LocalObject::Agreed => Dirty::empty(),
             LocalObject::Different { object, keep_content } => differences(agreed, object, keep_content),
         };
-        if node.dirty.is_empty() {
-            node.maybe_dirty = false;
+        if inode.dirty.is_empty() {
+            inode.maybe_dirty = false;
             self.clear_base(num)?;
         } else {
-            node.maybe_dirty |= keeps;
+            inode.maybe_dirty |= keeps;
             self.set_base(num, agreed)?;
         }
-        self.save(node);
+        self.save(inode);
         stale.push(Invalidation::Object(num));
         Ok(num)
     }
 
     /// Reports whether the cached data of a file belongs to this content, and further downloads do not overwrite it. With a
     /// different chunking, chunks would overlap cached ranges, which would be served before the chunks are complete.
-    pub(crate) fn can_keep_present(&self, node: &Inode, content: &Content) -> Result<bool> {
-        let current = self.content(node.ino)?;
-        let is_untouched = match node.state {
+    pub(crate) fn can_keep_present(&self, inode: &Inode, content: &Content) -> Result<bool> {
+        let current = self.content(inode.ino)?;
+        let is_untouched = match inode.state {
             CacheState::Complete => true,
             CacheState::Partial => current.layout == content.layout,
             CacheState::Absent => false,
         };
-        Ok(is_untouched && current.is_same(content) && !node.maybe_dirty)
+        Ok(is_untouched && current.is_same(content) && !inode.maybe_dirty)
     }
 
     /// Replaces the content of a file by one that is only in the store. Existing opens keep the old data.
     pub(crate) fn replace_content(
         &mut self,
-        node: &mut Inode,
+        inode: &mut Inode,
         content: &Content,
         shared: &Shared,
     ) -> Result<()> {
-        let num = node.ino;
+        let num = inode.ino;
         // Writers of a file that was unlinked here keep the old file.
         let is_written = self.opens.get(&num).is_some_and(|open| open.writers > 0);
         if is_written && !self.unlinked_open.contains(&num) {
@@ -364,29 +364,29 @@ impl ReplicaDb {
         self.last_created = None;
         // Also for a file without cached data: its backing file may hold a partial download of the old version.
         self.schedule_unlink(num)?;
-        if node.state == CacheState::Complete {
-            let before = self.basis_of(node, shared)?;
+        if inode.state == CacheState::Complete {
+            let before = self.basis_of(inode, shared)?;
             self.queue_refetch(num, before)?;
         }
         self.opens.remove(&num);
-        self.forget_present(num)?;
-        node.size = content.size;
-        node.maybe_dirty = false;
-        node.state = CacheState::Absent;
+        self.clear_present(num)?;
+        inode.size = content.size;
+        inode.maybe_dirty = false;
+        inode.state = CacheState::Absent;
         Ok(())
     }
 
-    pub(crate) fn set_xattrs(&mut self, node: &mut Inode, object: &Object) -> Result<()> {
-        if self.xattrs(node)? == object.xattrs {
+    pub(crate) fn set_xattrs(&mut self, inode: &mut Inode, object: &Object) -> Result<()> {
+        if self.xattrs(inode)? == object.xattrs {
             return Ok(());
         }
-        self.db.prepare_cached("DELETE FROM xattr WHERE num = ?1")?.execute([node.ino as i64])?;
+        self.db.prepare_cached("DELETE FROM xattr WHERE num = ?1")?.execute([inode.ino as i64])?;
         let mut insert = self.db.prepare_cached("INSERT INTO xattr VALUES (?1, ?2, ?3)")?;
         for (name, value) in &object.xattrs {
-            insert.execute(params![node.ino as i64, name, value])?;
+            insert.execute(params![inode.ino as i64, name, value])?;
         }
-        node.xattrs = !object.xattrs.is_empty();
-        if node.ino == crate::replica::ROOT {
+        inode.xattrs = !object.xattrs.is_empty();
+        if inode.ino == crate::replica::ROOT {
             self.usage.set_limits(object.xattrs.get(crate::quota::ATTRIBUTE).map(Vec::as_slice));
         }
         Ok(())
@@ -414,27 +414,27 @@ impl ReplicaDb {
             let now = shared.now();
             // A later local change may depend on the object, so it is linked before the other one is unlinked.
             if let Some(child) = local {
-                let mut node = self.find(child)?.ok_or(Errno::NOENT)?;
-                if node.is_directory() && self.is_below(parent, child)? {
+                let mut inode = self.find(child)?.ok_or(Errno::NOENT)?;
+                if inode.is_directory() && self.is_below(parent, child)? {
                     return Err(Errno::INVAL.into());
                 }
-                node.links += 1;
-                node.changed = now;
+                inode.links += 1;
+                inode.changed = now;
                 self.unmark_unlinked(child)?;
-                self.save(node);
+                self.save(inode);
             }
             if let Some(child) = before {
                 let mut directory = self.find(parent)?.ok_or(Errno::NOENT)?;
-                let mut node = self.find(child)?.ok_or(Errno::IO)?;
-                self.remove_dentry(&mut directory, name, &node)?;
+                let mut inode = self.find(child)?.ok_or(Errno::IO)?;
+                self.remove_dentry(&mut directory, name, &inode)?;
                 self.save(directory);
-                self.drop_link_count(&mut node, now, shared)?;
+                self.drop_link_count(&mut inode, now, shared)?;
             }
             if let Some(child) = local {
                 let mut directory = self.find(parent)?.ok_or(Errno::NOENT)?;
-                let node = self.find(child)?.ok_or(Errno::IO)?;
+                let inode = self.find(child)?.ok_or(Errno::IO)?;
                 let seq = agreed.filter(|(agreed, _)| *agreed == child).map_or(Seq(0), |(_, seq)| seq);
-                self.add_link(&mut directory, name, &node, now, Some(seq))?;
+                self.add_link(&mut directory, name, &inode, now, Some(seq))?;
                 self.save(directory);
             }
         }
@@ -450,7 +450,7 @@ impl ReplicaDb {
             }
         }
         for child in before.into_iter().chain(before_base) {
-            self.forget_unreferenced(child)?;
+            self.drop_unreferenced(child)?;
         }
         Ok(before != local)
     }
@@ -458,10 +458,10 @@ impl ReplicaDb {
     /// Keeps the row of an object that the store has and that is removed here.
     pub(crate) fn keep_deleted(&mut self, num: u64, stored: &VersionedObject) -> Result<()> {
         self.begin()?;
-        let mut node = unnamed(num, &stored.object);
-        node.state = CacheState::Absent;
-        node.created_seq = stored.created;
-        self.save(node);
+        let mut inode = unnamed(num, &stored.object);
+        inode.state = CacheState::Absent;
+        inode.created_seq = stored.created;
+        self.save(inode);
         self.flush()?;
         self.set_seqs(num, stored)
     }

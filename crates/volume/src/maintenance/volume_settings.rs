@@ -11,7 +11,7 @@ const MAX_ATTEMPTS: usize = 100;
 /// Returns the value of a setting.
 ///
 /// # Errors
-/// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+/// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
 pub fn get(meta: &dyn MetaStore, name: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
     Ok(read(meta, name)?.0)
 }

@@ -15,7 +15,7 @@ use crate::replica::db::ReplicaDb;
 use crate::replica::db::conflict_dirs::ConflictDir;
 use crate::replica::db::inode::{Dirty, Inode};
 use crate::replica::error::Result;
-use crate::replica::sync_adapter::applying::{Invalidation, differences, unnamed};
+use crate::replica::sync_adapter::apply_transaction::{Invalidation, differences, unnamed};
 use crate::replica::sync_adapter::conflicts::entries;
 use crate::replica::{Applying, CacheState, Shared};
 
@@ -27,9 +27,9 @@ impl Applying<'_> {
         content_cache: &ContentCache,
     ) -> Result<(), Errno> {
         let mut stale = Vec::new();
-        let done = self.work(|core, shared| {
+        let done = self.work(|db, shared| {
             ChangeWriter {
-                core,
+                db,
                 shared,
                 content_cache,
                 invalidations: &mut stale,
@@ -44,7 +44,7 @@ impl Applying<'_> {
 }
 
 struct ChangeWriter<'a> {
-    core: &'a mut ReplicaDb,
+    db: &'a mut ReplicaDb,
     shared: &'a Shared,
     content_cache: &'a ContentCache,
     invalidations: &'a mut Vec<Invalidation>,
@@ -56,7 +56,7 @@ struct ChangeWriter<'a> {
 
 impl ChangeWriter<'_> {
     fn all(mut self, changes: Changes, shown: &mut ConflictDirs) -> Result<()> {
-        self.core.begin()?;
+        self.db.begin()?;
         self.free_ids(&changes)?;
         for (num, (local, base)) in &changes.objects {
             self.object(*num, local.as_ref(), base.as_ref())?;
@@ -66,7 +66,7 @@ impl ChangeWriter<'_> {
         let mut links = changes.links;
         // For users, the target of a name with a conflict is decided by the conflict.
         let mut conflicts = BTreeMap::new();
-        // Objects whose only place may have been in a conflict directory.
+        // Objects whose only name may have been in a conflict directory.
         let mut sides: BTreeSet<Ino> = BTreeSet::new();
         for at in touched {
             let old = shown.at(&at).cloned();
@@ -78,9 +78,9 @@ impl ChangeWriter<'_> {
             let (local, base) = match links.get(&at) {
                 Some(link) => *link,
                 None => {
-                    let physical = self.core.link_of(at.parent, &at.name)?;
-                    let base = match self.core.link_differs(at.parent, &at.name)? {
-                        true => self.core.base_link(at.parent, &at.name)?,
+                    let physical = self.db.link_of(at.parent, &at.name)?;
+                    let base = match self.db.link_differs(at.parent, &at.name)? {
+                        true => self.db.base_link(at.parent, &at.name)?,
                         false if old.is_some() => None,
                         false => physical,
                     };
@@ -99,13 +99,13 @@ impl ChangeWriter<'_> {
                         None => self.new_directory(at.parent)?,
                     };
                     let one = ConflictDir { conflict: conflict.clone(), remote: local, directory };
-                    shown.set(self.core, &at, one)?;
+                    shown.set(self.db, &at, one)?;
                     Some(directory)
                 }
                 None => {
                     if let Some(one) = &old {
                         self.clear_directory(one.directory)?;
-                        shown.remove(self.core, &at)?;
+                        shown.remove(self.db, &at)?;
                         self.orphan_candidates.insert(one.directory);
                     }
                     local
@@ -117,7 +117,7 @@ impl ChangeWriter<'_> {
         let mut shown_conflicts: BTreeSet<DentryKey> =
             conflicts.into_iter().filter(|(_, is_shown)| *is_shown).map(|(at, _)| at).collect();
         for (at, (local, base)) in &links {
-            let before = self.core.link_of(at.parent, &at.name)?.map(|(child, _)| child);
+            let before = self.db.link_of(at.parent, &at.name)?.map(|(child, _)| child);
             self.link(at, *local, *base)?;
             if before != *local {
                 sides.extend(before.into_iter().chain(*local));
@@ -125,26 +125,26 @@ impl ChangeWriter<'_> {
         }
         for &num in changes.objects.keys() {
             // A conflict may still present it, and decides where it is removed.
-            if self.core.find(num)?.is_some_and(|node| node.links == 0) {
+            if self.db.find(num)?.is_some_and(|inode| inode.links == 0) {
                 sides.insert(num);
             }
         }
-        // A directory has one place: one that was only in a conflict may have a name now, or the other way round.
+        // A directory has one name: one that was only in a conflict may have a name now, or the other way round.
         for num in sides {
-            if self.core.find(num)?.is_some_and(|node| node.is_directory()) {
+            if self.db.find(num)?.is_some_and(|inode| inode.is_directory()) {
                 shown_conflicts.extend(shown.sides(num));
                 shown_conflicts.extend(shown.names_of(num));
             }
         }
         self.update_conflict_dirs(&shown_conflicts, shown)?;
         for num in std::mem::take(&mut self.unlinked) {
-            if let Some(mut node) = self.core.find(num)? {
-                self.core.drop_link_count(&mut node, self.shared.now(), self.shared)?;
+            if let Some(mut inode) = self.db.find(num)? {
+                self.db.drop_link_count(&mut inode, self.shared.now(), self.shared)?;
             }
         }
         self.orphan_candidates.extend(changes.objects.keys());
         for num in std::mem::take(&mut self.orphan_candidates) {
-            self.core.sweep_unknown(num)?;
+            self.db.sweep_unknown(num)?;
         }
         Ok(())
     }
@@ -152,70 +152,70 @@ impl ChangeWriter<'_> {
     /// Gives temporary ids to objects whose id changes, since an id may move from one object to another.
     fn free_ids(&mut self, changes: &Changes) -> Result<()> {
         for (num, (local, _)) in &changes.objects {
-            if let Some(mut node) = self.core.find(*num)?
-                && local.as_ref().is_none_or(|object| object.id != node.id)
+            if let Some(mut inode) = self.db.find(*num)?
+                && local.as_ref().is_none_or(|object| object.id != inode.id)
             {
-                node.id = self.core.new_id();
-                self.core.save(node);
+                inode.id = self.db.new_id();
+                self.db.save(inode);
             }
         }
-        self.core.flush()
+        self.db.flush()
     }
 
     fn object(&mut self, num: Ino, local: Option<&Object>, base: Option<&VersionedObject>) -> Result<()> {
         let Some(object) = local else {
             // The object is removed with its last name, if it still has one.
-            if let Some(mut node) = self.core.find(num)? {
-                node.created_seq = Seq(0);
-                node.dirty = Dirty::NEW;
-                self.core.clear_base(num)?;
-                self.core.save(node);
+            if let Some(mut inode) = self.db.find(num)? {
+                inode.created_seq = Seq(0);
+                inode.dirty = Dirty::NEW;
+                self.db.clear_base(num)?;
+                self.db.save(inode);
             }
             return Ok(());
         };
-        let mut node = match self.core.find(num)? {
-            Some(node) => node,
+        let mut inode = match self.db.find(num)? {
+            Some(inode) => inode,
             None => {
-                let node = unnamed(num, object);
-                self.core.save(node.clone());
-                self.core.flush()?;
-                if node.is_regular() {
-                    self.core.set_content(num, &object.content)?;
+                let inode = unnamed(num, object);
+                self.db.save(inode.clone());
+                self.db.flush()?;
+                if inode.is_regular() {
+                    self.db.set_content(num, &object.content)?;
                 }
-                node
+                inode
             }
         };
-        let seen = visible(&node);
-        let was_written = node.maybe_dirty || node.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
-        let keeps = node.is_regular() && self.keeps_content(&node, object)?;
+        let seen = visible(&inode);
+        let was_written = inode.maybe_dirty || inode.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
+        let keeps = inode.is_regular() && self.keeps_content(&inode, object)?;
         let differs = keeps && base.is_none_or(|base| !base.object.content.is_same(&object.content));
-        if node.is_regular() {
+        if inode.is_regular() {
             // Data that is not cached is that of the base. It may have been pushed, and then removed here with its name.
             let content = base.map_or(&object.content, |base| &base.object.content);
-            if !keeps && !self.core.can_keep_present(&node, content)? {
-                self.core.replace_content(&mut node, content, self.shared)?;
+            if !keeps && !self.db.can_keep_present(&inode, content)? {
+                self.db.replace_content(&mut inode, content, self.shared)?;
                 self.invalidations.push(Invalidation::Content(num));
             }
             if base.is_some() || !keeps {
-                self.core.set_content(num, content)?;
+                self.db.set_content(num, content)?;
             }
         }
-        node.id = object.id;
-        node.created_seq = base.map_or(Seq(0), |base| base.created);
-        node.mode = object.mode;
-        node.owner = object.owner;
-        node.group = object.group;
-        node.modified = object.modified;
-        self.core.set_xattrs(&mut node, object)?;
-        node.dirty = differences(base, object, differs);
-        node.maybe_dirty &= differs;
+        inode.id = object.id;
+        inode.created_seq = base.map_or(Seq(0), |base| base.created);
+        inode.mode = object.mode;
+        inode.owner = object.owner;
+        inode.group = object.group;
+        inode.modified = object.modified;
+        self.db.set_xattrs(&mut inode, object)?;
+        inode.dirty = differences(base, object, differs);
+        inode.maybe_dirty &= differs;
         if keeps && was_written && !differs {
             // Nobody may have fsynced it.
-            self.core.record_unsynced(num)?;
+            self.db.record_unsynced(num)?;
         }
         match base {
-            Some(base) => self.core.set_seqs(num, base)?,
-            None => self.core.set_seqs(
+            Some(base) => self.db.set_seqs(num, base)?,
+            None => self.db.set_seqs(
                 num,
                 &VersionedObject {
                     object: object.clone(),
@@ -225,30 +225,30 @@ impl ChangeWriter<'_> {
                 },
             )?,
         }
-        match node.dirty.is_empty() {
-            true => self.core.clear_base(num)?,
-            false => self.core.set_base(num, base)?,
+        match inode.dirty.is_empty() {
+            true => self.db.clear_base(num)?,
+            false => self.db.set_base(num, base)?,
         }
-        if visible(&node) != seen {
+        if visible(&inode) != seen {
             self.invalidations.push(Invalidation::Object(num));
         }
-        self.core.save(node);
+        self.db.save(inode);
         Ok(())
     }
 
     /// Reports whether a file keeps its data, because the plan has no other content for it.
-    fn keeps_content(&self, node: &Inode, object: &Object) -> Result<bool> {
-        if node.state != CacheState::Complete {
+    fn keeps_content(&self, inode: &Inode, object: &Object) -> Result<bool> {
+        if inode.state != CacheState::Complete {
             return Ok(false);
         }
         // The plan was given the content, or a placeholder if it is unknown: it returns the same one, or that of the store.
-        let is_changed = node.maybe_dirty || node.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
+        let is_changed = inode.maybe_dirty || inode.dirty.intersects(Dirty::CONTENT | Dirty::NEW);
         let cached = match is_changed {
-            false => self.core.content(node.ino)?,
-            true => match self.content_cache.lock().get(&node.ino) {
-                _ if self.core.opens.get(&node.ino).is_some_and(|open| open.writers > 0) => unknown(node),
-                Some(cached) if cached.is_valid_for(node, None) => cached.content.clone(),
-                _ => unknown(node),
+            false => self.db.content(inode.ino)?,
+            true => match self.content_cache.lock().get(&inode.ino) {
+                _ if self.db.opens.get(&inode.ino).is_some_and(|open| open.writers > 0) => unknown(inode),
+                Some(cached) if cached.is_valid_for(inode, None) => cached.content.clone(),
+                _ => unknown(inode),
             },
         };
         Ok(cached.is_same(&object.content))
@@ -256,47 +256,47 @@ impl ChangeWriter<'_> {
 
     fn link(&mut self, at: &DentryKey, local: Option<Ino>, base: Option<(Ino, Seq)>) -> Result<()> {
         let now = self.shared.now();
-        let before = self.core.link_of(at.parent, &at.name)?.map(|(child, _)| child);
-        let before_base = match self.core.link_differs(at.parent, &at.name)? {
-            true => self.core.base_link(at.parent, &at.name)?.map(|(child, _)| child),
+        let before = self.db.link_of(at.parent, &at.name)?.map(|(child, _)| child);
+        let before_base = match self.db.link_differs(at.parent, &at.name)? {
+            true => self.db.base_link(at.parent, &at.name)?.map(|(child, _)| child),
             false => before,
         };
         if before != local {
             let mut was_directory = false;
             if let Some(child) = before {
-                let mut directory = self.core.find(at.parent)?.ok_or(Errno::NOENT)?;
-                let node = self.core.find(child)?.ok_or(Errno::IO)?;
-                was_directory = node.is_directory();
-                self.core.remove_dentry(&mut directory, &at.name, &node)?;
-                self.core.save(directory);
+                let mut directory = self.db.find(at.parent)?.ok_or(Errno::NOENT)?;
+                let inode = self.db.find(child)?.ok_or(Errno::IO)?;
+                was_directory = inode.is_directory();
+                self.db.remove_dentry(&mut directory, &at.name, &inode)?;
+                self.db.save(directory);
                 self.unlinked.push(child);
                 self.invalidations.push(Invalidation::Object(child));
             }
             if let Some(child) = local {
-                let mut node = self.core.find(child)?.ok_or(Errno::NOENT)?;
-                node.links += 1;
-                node.changed = now;
+                let mut inode = self.db.find(child)?.ok_or(Errno::NOENT)?;
+                inode.links += 1;
+                inode.changed = now;
                 // No cache can know an object that gets its first name here.
-                if self.core.unmark_unlinked(child)? || node.links > 1 {
+                if self.db.unmark_unlinked(child)? || inode.links > 1 {
                     self.invalidations.push(Invalidation::Object(child));
                 }
-                self.core.save(node.clone());
-                let mut directory = self.core.find(at.parent)?.ok_or(Errno::NOENT)?;
-                self.core.add_link(&mut directory, &at.name, &node, now, Some(Seq(0)))?;
-                self.core.save(directory);
+                self.db.save(inode.clone());
+                let mut directory = self.db.find(at.parent)?.ok_or(Errno::NOENT)?;
+                self.db.add_link(&mut directory, &at.name, &inode, now, Some(Seq(0)))?;
+                self.db.save(directory);
             }
             let (parent, name) = (at.parent, at.name.clone());
             self.invalidations.push(Invalidation::Link { parent, name, was_directory });
         }
         match base {
             Some((child, seq)) if local == Some(child) => {
-                self.core.clear_base_link(at.parent, &at.name)?;
-                self.core.set_link_seq(at.parent, &at.name, seq)?;
+                self.db.clear_base_link(at.parent, &at.name)?;
+                self.db.set_link_seq(at.parent, &at.name, seq)?;
             }
-            None if local.is_none() => self.core.clear_base_link(at.parent, &at.name)?,
+            None if local.is_none() => self.db.clear_base_link(at.parent, &at.name)?,
             _ => {
-                self.core.set_base_link(at.parent, &at.name, base)?;
-                self.core.set_link_seq(at.parent, &at.name, Seq(0))?;
+                self.db.set_base_link(at.parent, &at.name, base)?;
+                self.db.set_link_seq(at.parent, &at.name, Seq(0))?;
             }
         }
         self.orphan_candidates.extend(before.into_iter().chain(before_base));
@@ -309,11 +309,11 @@ impl ChangeWriter<'_> {
     }
 
     fn create_bare(&mut self, parent: Ino, kind: Kind, mode: u16, target: Vec<u8>) -> Result<Ino> {
-        let num = self.core.new_number()?;
-        let above = self.core.find(parent)?.ok_or(Errno::NOENT)?;
+        let num = self.db.new_number()?;
+        let above = self.db.find(parent)?.ok_or(Errno::NOENT)?;
         let now = self.shared.now();
         let object = Object {
-            id: self.core.new_id(),
+            id: self.db.new_id(),
             kind,
             mode,
             owner: above.owner,
@@ -323,10 +323,10 @@ impl ChangeWriter<'_> {
             content: Content::empty(),
             xattrs: BTreeMap::new(),
         };
-        let mut node = unnamed(num, &object);
-        node.target = Arc::from(&object.target[..]);
-        self.core.save(node);
-        self.core.flush()?;
+        let mut inode = unnamed(num, &object);
+        inode.target = Arc::from(&object.target[..]);
+        self.db.save(inode);
+        self.db.flush()?;
         Ok(num)
     }
 
@@ -335,7 +335,7 @@ impl ChangeWriter<'_> {
     }
 
     fn clear_directory(&mut self, directory: Ino) -> Result<()> {
-        let mut query = self.core.db.prepare_cached("SELECT name FROM link WHERE parent = ?1")?;
+        let mut query = self.db.db.prepare_cached("SELECT name FROM link WHERE parent = ?1")?;
         let names: Vec<Vec<u8>> =
             query.query_map([directory as i64], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
         drop(query);
@@ -384,11 +384,11 @@ impl ChangeWriter<'_> {
 
     /// Reports whether the object is a directory that already has a parent.
     fn has_location(&mut self, num: Ino) -> Result<bool> {
-        let node = self.core.find(num)?.ok_or(Errno::NOENT)?;
-        Ok(node.is_directory() && self.core.parent_of(num)?.is_some())
+        let inode = self.db.find(num)?.ok_or(Errno::NOENT)?;
+        Ok(inode.is_directory() && self.db.parent_of(num)?.is_some())
     }
 
-    /// Returns the relative path to a directory that has its place elsewhere; `None` if there is none.
+    /// Returns the relative path to a directory that has its name elsewhere; `None` if there is none.
     fn relative_path(&mut self, num: Ino, from: Ino, shown: &ConflictDirs) -> Result<Option<Vec<u8>>> {
         let (mut path, mut passed) = (Vec::new(), BTreeSet::new());
         let mut at = num;
@@ -396,7 +396,7 @@ impl ChangeWriter<'_> {
             if !passed.insert(at) {
                 return Ok(None);
             }
-            let mut query = self.core.db.prepare_cached("SELECT parent, name FROM link WHERE child = ?1")?;
+            let mut query = self.db.db.prepare_cached("SELECT parent, name FROM link WHERE child = ?1")?;
             let link = query.query_row([at as i64], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)));
             let Some((parent, name)) = link.optional()? else { return Ok(None) };
             let name: Vec<u8> = name;
@@ -412,7 +412,7 @@ impl ChangeWriter<'_> {
             target.extend_from_slice(b"../");
             up = match shown.of_directory(up) {
                 Some((at, _)) => at.parent,
-                None => self.core.parent_of(up)?.unwrap_or(crate::replica::ROOT),
+                None => self.db.parent_of(up)?.unwrap_or(crate::replica::ROOT),
             };
         }
         path.reverse();
@@ -422,17 +422,17 @@ impl ChangeWriter<'_> {
 }
 
 /// Returns the attributes that caches in front of a replica hold, apart from the content.
-fn visible(node: &Inode) -> (u16, OwnerId, OwnerId, Time) {
-    (node.mode, node.owner, node.group, node.modified)
+fn visible(inode: &Inode) -> (u16, OwnerId, OwnerId, Time) {
+    (inode.mode, inode.owner, inode.group, inode.modified)
 }
 
 impl ReplicaDb {
     /// Deletes an object that neither users nor the store have.
     fn sweep_unknown(&mut self, num: Ino) -> Result<()> {
-        let Some(node) = self.find(num)? else { return Ok(()) };
-        let is_used = node.links > 0 || self.unlinked_open.contains(&num) || num == crate::replica::ROOT;
+        let Some(inode) = self.find(num)? else { return Ok(()) };
+        let is_used = inode.links > 0 || self.unlinked_open.contains(&num) || num == crate::replica::ROOT;
         if !is_used && !self.is_in_base(num)? {
-            if node.is_regular() {
+            if inode.is_regular() {
                 self.schedule_unlink(num)?;
             }
             self.erase(num)?;

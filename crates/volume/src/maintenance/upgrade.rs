@@ -27,7 +27,7 @@ pub enum Upgraded {
     Before(Seq),
 }
 
-/// Seals the log of a volume from now on. `progress` receives the number of commits read so far. Nodes that have the volume
+/// Seals the log of a volume from now on. `progress` receives the number of commits that were read. Nodes that have the volume
 /// mounted cannot commit any more until they mount it again.
 ///
 /// # Errors

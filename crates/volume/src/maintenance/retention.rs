@@ -1,5 +1,5 @@
 //! Settings for the maintenance of a volume: the retention of its history. They are stored with the metadata, outside of the
-//! tree; see [`volume_settings`](crate::volume_settings) for those that nodes have to know.
+//! tree; see [`volume_settings`](super::volume_settings) for those that nodes have to know.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use crate::store::StoreError;
 use crate::store::admin::StoreAdmin;
 use crate::store::history::Retention;
 
-const DAY: u64 = 24 * 3600;
+const DAY_SECONDS: u64 = 24 * 3600;
 /// Minimum age of an unreferenced chunk before it is deleted: the time that a node has between uploading chunks and committing
 /// their references.
-pub const GRACE: Duration = Duration::from_secs(24 * 3600);
+pub const GRACE_PERIOD: Duration = Duration::from_secs(24 * 3600);
 
 /// Retention of the log. An entry is kept if either applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub fn retention(admin: &dyn StoreAdmin) -> Result<Retention, StoreError> {
     };
     let mut limits = Retention::default();
     if let Some(days) = number(DAYS)? {
-        limits.age = days.map(|days| Duration::from_secs(u64::from(days) * DAY));
+        limits.age = days.map(|days| Duration::from_secs(u64::from(days) * DAY_SECONDS));
     }
     if let Some(versions) = number(VERSIONS)? {
         limits.versions = versions;
@@ -55,9 +55,9 @@ pub fn retention(admin: &dyn StoreAdmin) -> Result<Retention, StoreError> {
 /// Sets the retention. Ages are rounded down to whole days.
 ///
 /// # Errors
-/// Any other [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
+/// Any [`StoreError`] of the engine, such as [`StoreError::Unreachable`].
 pub fn set_retention(admin: &dyn StoreAdmin, limits: Retention) -> Result<(), StoreError> {
     let word = |number: Option<u64>| number.map_or_else(|| ALL.to_owned(), |number| number.to_string());
-    admin.set_setting(DAYS, &word(limits.age.map(|age| age.as_secs() / DAY)))?;
+    admin.set_setting(DAYS, &word(limits.age.map(|age| age.as_secs() / DAY_SECONDS)))?;
     admin.set_setting(VERSIONS, &word(limits.versions.map(u64::from)))
 }
