@@ -18,6 +18,7 @@ pub mod open;
 pub mod quota;
 pub mod replica;
 pub mod sync;
+pub mod upgrade;
 pub mod volume;
 
 #[doc(hidden)]

@@ -15,7 +15,6 @@ mod retention;
 mod sealed;
 pub(crate) mod store_owner;
 mod sweep;
-pub mod upgrade;
 pub mod volume_settings;
 
 pub use fsck::{Depth, fsck};

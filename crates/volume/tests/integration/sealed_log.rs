@@ -11,7 +11,6 @@ use shunt_volume::address::{DataAddress, MetaAddress};
 use shunt_volume::crypto::VolumeKey;
 use shunt_volume::gateway::{Gateway, NodeRegistry, Role, Token, join};
 use shunt_volume::id::{ObjectId, OwnerId, Seq, VolumeName};
-use shunt_volume::maintenance::upgrade::{Upgraded, upgrade};
 use shunt_volume::maintenance::volume_settings;
 use shunt_volume::maintenance::{Depth, LogRetention, Problem, collect, fsck};
 use shunt_volume::object::{Content, Kind, Layout, LinkName, Object, Segment, Time, VersionedObject};
@@ -19,6 +18,7 @@ use shunt_volume::open::{self, OpenError};
 use shunt_volume::replica::{NewObject, Options, ROOT, Replica, SetAttr, StoreFetcher, SyncAdapter};
 use shunt_volume::store::{Mutation, SqliteStore, StoreError, Transaction};
 use shunt_volume::sync::{LinkState, RoundObserver, Runner, Step, SyncError, Synchroniser};
+use shunt_volume::upgrade::{Upgraded, upgrade};
 use shunt_volume::volume::{KeyError, Volume, VolumeDescriptor};
 use tempfile::TempDir;
 

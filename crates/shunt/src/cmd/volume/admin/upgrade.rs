@@ -1,6 +1,6 @@
 //! `shunt volume upgrade-format`: seals the log of an encrypted volume of an older version.
 
-use shunt_volume::maintenance::upgrade::{Upgraded, upgrade};
+use shunt_volume::upgrade::{Upgraded, upgrade};
 
 use super::maintenance::operation_failed;
 use crate::args::VolumeUpgradeArgs;
