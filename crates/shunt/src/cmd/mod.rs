@@ -13,6 +13,7 @@ mod mirror;
 mod policy;
 mod stat;
 mod stat_table;
+mod top;
 mod umount;
 mod upgrade;
 mod upgrade_all;
@@ -41,6 +42,7 @@ pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
         },
         Command::List(args) => list::run(&args)?,
         Command::Stat(args) => stat::run(&args)?,
+        Command::Top(args) => top::run(&args)?,
         Command::Metrics(args) => metrics::run(&args)?,
         Command::Doctor(args) => return doctor::run(&args),
         Command::Bugreport(args) => bugreport::run(&args)?,
