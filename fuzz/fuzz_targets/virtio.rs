@@ -6,7 +6,10 @@
 use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
-use shunt_fuse::virtiofs::test_driver::{AVAILABLE, BUFFERS, Descriptor, END, QUEUE, REPLY, Rig, TABLE, USED};
+use shunt_fuse::virtiofs::test_driver::{
+    AVAILABLE_RING_ADDRESS, BUFFERS_ADDRESS, Descriptor, QUEUE_ENTRIES, REGION_BYTES, REPLY_ADDRESS,
+    TABLE_ADDRESS, TestDriver, USED_RING_ADDRESS,
+};
 use shunt_fuse_abi::{InHeader, Opcode};
 use shunt_fuse_mock::memfs::{Limits, MemFs};
 
@@ -35,12 +38,15 @@ impl<'a> Input<'a> {
     fn address(&mut self) -> u64 {
         let (kind, near) = (self.byte(), u64::from(self.word()));
         match kind % 8 {
-            0 => END - near,
-            1 => END + near,
+            0 => REGION_BYTES - near,
+            1 => REGION_BYTES + near,
             2 => u64::MAX - near,
-            3 => 2 * END + near * 16,
-            4 => [TABLE, AVAILABLE, USED, REPLY][near as usize % 4] + near / 4,
-            _ => BUFFERS + near,
+            3 => 2 * REGION_BYTES + near * 16,
+            4 => {
+                [TABLE_ADDRESS, AVAILABLE_RING_ADDRESS, USED_RING_ADDRESS, REPLY_ADDRESS][near as usize % 4]
+                    + near / 4
+            }
+            _ => BUFFERS_ADDRESS + near,
         }
     }
 
@@ -62,15 +68,15 @@ impl<'a> Input<'a> {
 }
 
 /// Interrupts all pending requests.
-fn interrupt_all(rig: &mut Rig<MemFs>) {
+fn interrupt_all(driver: &mut TestDriver<MemFs>) {
     for unique in 0..16_u64 {
-        rig.lay_out(Opcode::Interrupt, 100, 0, &unique.to_ne_bytes(), 0);
-        rig.offer(0);
-        rig.kick();
+        driver.lay_out(Opcode::Interrupt, 100, 0, &unique.to_ne_bytes(), 0);
+        driver.offer(0);
+        driver.kick();
     }
 }
 
-fn step(rig: &mut Rig<MemFs>, input: &mut Input<'_>) {
+fn step(driver: &mut TestDriver<MemFs>, input: &mut Input<'_>) {
     match input.byte() % 8 {
         // A valid layout of a request that may be invalid.
         0 | 1 => {
@@ -79,8 +85,8 @@ fn step(rig: &mut Rig<MemFs>, input: &mut Input<'_>) {
             let argument = input.bytes(length);
             let opcode = Opcode::from_raw(opcode.into()).unwrap_or(Opcode::Write);
             let room = input.length();
-            rig.lay_out(opcode, unique.into(), node.into(), argument, room);
-            rig.offer(0);
+            driver.lay_out(opcode, unique.into(), node.into(), argument, room);
+            driver.offer(0);
         }
         // A header that lies, in an arbitrary chain.
         2 => {
@@ -92,33 +98,37 @@ fn step(rig: &mut Rig<MemFs>, input: &mut Input<'_>) {
                 total_extlen: input.word(),
                 ..InHeader::default()
             };
-            rig.put(BUFFERS, zerocopy::IntoBytes::as_bytes(&header));
+            driver.put(BUFFERS_ADDRESS, zerocopy::IntoBytes::as_bytes(&header));
         }
         3 => {
             let (index, it) = (input.byte() & 31, input.descriptor());
-            rig.describe(TABLE, index.into(), it);
+            driver.describe(TABLE_ADDRESS, index.into(), it);
         }
         // A descriptor in an indirect table, for descriptors that point to it.
         4 => {
             let (index, it) = (input.byte() & 15, input.descriptor());
-            rig.describe(BUFFERS + 0x800, index.into(), it);
+            driver.describe(BUFFERS_ADDRESS + 0x800, index.into(), it);
         }
         5 => {
-            let at = BUFFERS + u64::from(input.word() & 0xfff);
+            let at = BUFFERS_ADDRESS + u64::from(input.word() & 0xfff);
             let length = usize::from(input.byte());
-            rig.put(at, input.bytes(length));
+            driver.put(at, input.bytes(length));
         }
         6 => {
             let head = input.byte();
-            rig.offer(if head & 0x80 == 0 { u16::from(head & 31) } else { QUEUE as u16 + u16::from(head) });
+            driver.offer(if head & 0x80 == 0 {
+                u16::from(head & 31)
+            } else {
+                QUEUE_ENTRIES as u16 + u16::from(head)
+            });
         }
-        _ => rig.kick(),
+        _ => driver.kick(),
     }
 }
 
-fn rig() -> Rig<MemFs> {
+fn driver() -> TestDriver<MemFs> {
     let limits = Limits { nodes: 64, file: 64 << 10, total: 256 << 10, xattrs: 4096 };
-    Rig::mounted(move || {
+    TestDriver::mounted(move || {
         let fs = MemFs::with_limits(limits);
         fs.plant("file", b"contents").map_err(std::io::Error::from)?;
         Ok(fs)
@@ -127,23 +137,23 @@ fn rig() -> Rig<MemFs> {
 
 thread_local! {
     /// One device for the life of the process, with a guest that boots for each input.
-    static RIG: RefCell<Option<Rig<MemFs>>> = const { RefCell::new(None) };
+    static RIG: RefCell<Option<TestDriver<MemFs>>> = const { RefCell::new(None) };
 }
 
 fuzz_target!(|bytes: &[u8]| {
     RIG.with_borrow_mut(|kept| {
-        let rig = kept.get_or_insert_with(rig);
-        rig.reboot();
+        let driver = kept.get_or_insert_with(driver);
+        driver.reboot();
         let mut input = Input(bytes);
         for _ in 0..MAX_STEPS {
             if input.0.is_empty() {
                 break;
             }
-            step(rig, &mut input);
+            step(driver, &mut input);
         }
-        rig.kick();
-        interrupt_all(rig);
+        driver.kick();
+        interrupt_all(driver);
         // The guest may have let replies overwrite the rings. This must return nevertheless.
-        rig.settle();
+        driver.settle();
     });
 });

@@ -113,27 +113,27 @@ int extmap_file_freed(struct extmap_connection *c, int fd)
 
 	if (IS_ERR(file))
 		return PTR_ERR(file);
-	extmap_map_let_go(&extmap_inode(file_inode(file))->map);
+	extmap_map_release_hold(&extmap_inode(file_inode(file))->map);
 	wake_up_all(&c->hold_released);
 	fput(file);
 	return 0;
 }
 
-static int tell(struct extmap_inode *file, struct extmap_settle *settle)
+static int report_ranges(struct extmap_inode *file, struct extmap_settle *settle)
 {
 	struct extmap_range __user *to = u64_to_user_ptr(settle->ranges);
 	struct extmap_range range;
 	u64 at = 0;
-	u32 told = 0;
+	u32 count = 0;
 
-	while (told < settle->count && extmap_map_tell(&file->map, &at, &range)) {
-		if (copy_to_user(&to[told], &range, sizeof(range))) {
-			extmap_map_untell(&file->map);
+	while (count < settle->count && extmap_map_report(&file->map, &at, &range)) {
+		if (copy_to_user(&to[count], &range, sizeof(range))) {
+			extmap_map_clear_reported(&file->map);
 			return -EFAULT;
 		}
-		told++;
+		count++;
 	}
-	settle->count = told;
+	settle->count = count;
 	settle->size = i_size_read(&file->vfs);
 	return 0;
 }
@@ -146,24 +146,24 @@ int extmap_file_settle(struct extmap_connection *c, struct extmap_settle *settle
 	struct inode *inode;
 	int err = 0;
 
-	if (settle->flags & ~EXTMAP_SETTLE_LOOK || settle->users)
+	if (settle->flags & ~EXTMAP_SETTLE_COMPLETED_ONLY || settle->users)
 		return -EINVAL;
 	file = extmap_file_get(c, settle->fd);
 	if (IS_ERR(file))
 		return PTR_ERR(file);
 	inode = file_inode(file);
-	if (!(settle->flags & EXTMAP_SETTLE_LOOK)) {
+	if (!(settle->flags & EXTMAP_SETTLE_COMPLETED_ONLY)) {
 		err = filemap_write_and_wait(inode->i_mapping);
 		inode_dio_wait(inode);
 		if (!err)
 			err = blkdev_issue_flush(file_bdev(c->device));
 	}
 	if (!err)
-		err = tell(extmap_inode(inode), settle);
+		err = report_ranges(extmap_inode(inode), settle);
 	/* Each open file holds the dentry, and each mapping an open file. */
 	settle->users = d_count(file->f_path.dentry) - 1;
 	if (!err && copy_to_user(answer, settle, sizeof(*settle))) {
-		extmap_map_untell(&extmap_inode(inode)->map);
+		extmap_map_clear_reported(&extmap_inode(inode)->map);
 		err = -EFAULT;
 	}
 	fput(file);

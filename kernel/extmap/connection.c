@@ -8,12 +8,12 @@
 
 #include "private.h"
 
-static int most_files = 1 << 20;
-module_param(most_files, int, 0644);
+static int max_files = 1 << 20;
+module_param_named(most_files, max_files, int, 0644);
 MODULE_PARM_DESC(most_files, "Files of one connection (default 1048576)");
 
-static int most_extents = 1 << 22;
-module_param(most_extents, int, 0644);
+static int max_units = 1 << 22;
+module_param_named(most_extents, max_units, int, 0644);
 MODULE_PARM_DESC(most_extents, "Memory of the extents of one connection, in units of 64 bytes: one for each, and for those that are unwritten two bits for each block (default 4194304)");
 
 /* Returns the open block device, with a reference. */
@@ -62,7 +62,7 @@ struct extmap_connection *extmap_connection_new(struct extmap_bind *bind)
 	c->device_block = bdev_logical_block_size(file_bdev(device));
 	spin_lock_init(&c->lock);
 	INIT_LIST_HEAD(&c->files);
-	INIT_LIST_HEAD(&c->quiet);
+	INIT_LIST_HEAD(&c->quiesced);
 	init_waitqueue_head(&c->evicted);
 	extmap_upcalls_init(c);
 	c->mount = extmap_mount(c);
@@ -81,7 +81,7 @@ no_memory:
 
 int extmap_connection_add(struct extmap_connection *c, struct extmap_inode *file)
 {
-	if (atomic_inc_return(&c->file_count) > READ_ONCE(most_files)) {
+	if (atomic_inc_return(&c->file_count) > READ_ONCE(max_files)) {
 		atomic_dec(&c->file_count);
 		return -EMFILE;
 	}
@@ -104,7 +104,7 @@ void extmap_connection_remove(struct extmap_connection *c, struct extmap_inode *
 
 int extmap_connection_charge(struct extmap_connection *c, u32 units)
 {
-	if (atomic64_add_return(units, &c->unit_count) > READ_ONCE(most_extents)) {
+	if (atomic64_add_return(units, &c->unit_count) > READ_ONCE(max_units)) {
 		atomic64_sub(units, &c->unit_count);
 		return -E2BIG;
 	}
@@ -129,20 +129,20 @@ void extmap_connection_uncharge(struct extmap_connection *c, u32 units)
 static bool next_file(struct extmap_connection *c, struct inode **next)
 {
 	struct extmap_inode *file;
-	bool told = true;
+	bool done = true;
 
 	*next = NULL;
 	spin_lock(&c->lock);
 	list_for_each_entry(file, &c->files, list) {
 		*next = igrab(&file->vfs);
 		if (*next) {
-			list_move(&file->list, &c->quiet);
+			list_move(&file->list, &c->quiesced);
 			break;
 		}
-		told = false;
+		done = false;
 	}
 	spin_unlock(&c->lock);
-	return told || *next;
+	return done || *next;
 }
 
 /*

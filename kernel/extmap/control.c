@@ -165,7 +165,7 @@ static __poll_t control_poll(struct file *file, poll_table *table)
 
 	if (!connection)
 		return EPOLLERR;
-	poll_wait(file, &connection->asked, table);
+	poll_wait(file, &connection->upcall_queued, table);
 	return extmap_upcall_waits(connection) ? EPOLLIN | EPOLLRDNORM : 0;
 }
 

@@ -15,21 +15,21 @@ static const struct iomap_folio_ops folio_ops = {
 	.iomap_valid = is_valid,
 };
 
-void extmap_iomap_set(struct inode *inode, const struct extmap_place *place, struct iomap *iomap)
+void extmap_iomap_set(struct inode *inode, const struct extmap_lookup *found, struct iomap *iomap)
 {
 	static const u16 types[] = {
-		[EXTMAP_PLACE_HOLE] = IOMAP_HOLE,
-		[EXTMAP_PLACE_UNWRITTEN] = IOMAP_UNWRITTEN,
-		[EXTMAP_PLACE_WRITTEN] = IOMAP_MAPPED,
+		[EXTMAP_LOOKUP_HOLE] = IOMAP_HOLE,
+		[EXTMAP_LOOKUP_UNWRITTEN] = IOMAP_UNWRITTEN,
+		[EXTMAP_LOOKUP_WRITTEN] = IOMAP_MAPPED,
 	};
 
 	iomap->bdev = file_bdev(extmap_connection(inode->i_sb)->device);
-	iomap->type = types[place->kind];
-	iomap->addr = place->kind == EXTMAP_PLACE_HOLE ? IOMAP_NULL_ADDR : place->device;
-	iomap->offset = place->offset;
-	iomap->length = place->length;
+	iomap->type = types[found->kind];
+	iomap->addr = found->kind == EXTMAP_LOOKUP_HOLE ? IOMAP_NULL_ADDR : found->device;
+	iomap->offset = found->offset;
+	iomap->length = found->length;
 	iomap->flags = 0;
-	iomap->validity_cookie = place->version;
+	iomap->validity_cookie = found->version;
 	iomap->folio_ops = &folio_ops;
 }
 
@@ -42,17 +42,17 @@ static int begin(struct inode *inode, loff_t offset, loff_t length, unsigned int
 		 struct iomap *iomap, struct iomap *source)
 {
 	struct extmap_inode *file = extmap_inode(inode);
-	struct extmap_place place;
+	struct extmap_lookup found;
 
 	if (flags & (IOMAP_WRITE | IOMAP_ZERO) && !file->writable)
 		return -EROFS;
 	if (READ_ONCE(extmap_connection(inode->i_sb)->ended))
 		return -EIO;
-	extmap_map_find(&file->map, offset, &place);
+	extmap_map_find(&file->map, offset, &found);
 	/* The blocks were allocated before, and cut since: allocate again. */
-	if (flags & IOMAP_WRITE && place.kind == EXTMAP_PLACE_HOLE)
+	if (flags & IOMAP_WRITE && found.kind == EXTMAP_LOOKUP_HOLE)
 		return -EAGAIN;
-	extmap_iomap_set(inode, &place, iomap);
+	extmap_iomap_set(inode, &found, iomap);
 	return 0;
 }
 

@@ -11,7 +11,7 @@
 #include "private.h"
 
 /* Maximum number of runs of a file: 4 GiB of 4 KiB blocks without any two adjacent. */
-#define MOST_RUNS (1 << 20)
+#define MAX_RUNS (1 << 20)
 
 /* A run of blocks that is contiguous on the device. */
 struct run {
@@ -21,7 +21,7 @@ struct run {
 	u64 length;
 	/* Bitmap of written blocks; NULL if the run was added as written. */
 	unsigned long *written;
-	unsigned long *told;		/* written blocks already reported to user space */
+	unsigned long *reported;	/* written blocks already reported to user space */
 };
 
 static struct kmem_cache *runs;
@@ -66,7 +66,7 @@ static struct run *run_new(const struct extmap_map *map, u64 offset, u64 device,
 		kmem_cache_free(runs, run);
 		return NULL;
 	}
-	run->told = run->written + BITS_TO_LONGS(blocks);
+	run->reported = run->written + BITS_TO_LONGS(blocks);
 	return run;
 }
 
@@ -115,44 +115,44 @@ static struct run *nearest(const struct extmap_map *map, u64 offset)
 }
 
 /* Returns the part of a run around the offset that is uniformly written or unwritten. */
-static void place_in(const struct extmap_map *map, const struct run *run, u64 offset, struct extmap_place *place)
+static void lookup_in(const struct extmap_map *map, const struct run *run, u64 offset, struct extmap_lookup *found)
 {
 	u32 first, end, blocks = blocks_of(map, run);
 
-	place->kind = EXTMAP_PLACE_WRITTEN;
-	place->offset = run->offset;
-	place->device = run->device;
-	place->length = run->length;
+	found->kind = EXTMAP_LOOKUP_WRITTEN;
+	found->offset = run->offset;
+	found->device = run->device;
+	found->length = run->length;
 	if (!run->written)
 		return;
 	first = block_of(map, run, offset);
 	if (test_bit(first, run->written)) {
 		end = find_next_zero_bit(run->written, blocks, first);
 	} else {
-		place->kind = EXTMAP_PLACE_UNWRITTEN;
+		found->kind = EXTMAP_LOOKUP_UNWRITTEN;
 		end = find_next_bit(run->written, blocks, first);
 	}
-	place->offset += (u64)first << map->block_bits;
-	place->device += (u64)first << map->block_bits;
-	place->length = (u64)(end - first) << map->block_bits;
+	found->offset += (u64)first << map->block_bits;
+	found->device += (u64)first << map->block_bits;
+	found->length = (u64)(end - first) << map->block_bits;
 }
 
 /* Looks up an offset. For a hole, the length reaches to the next run. */
-void extmap_map_find(struct extmap_map *map, u64 offset, struct extmap_place *place)
+void extmap_map_find(struct extmap_map *map, u64 offset, struct extmap_lookup *found)
 {
 	struct run *run;
 
 	down_read(&map->lock);
 	run = nearest(map, offset);
 	if (run && run->offset <= offset) {
-		place_in(map, run, offset, place);
+		lookup_in(map, run, offset, found);
 	} else {
-		place->kind = EXTMAP_PLACE_HOLE;
-		place->offset = offset;
-		place->device = 0;
-		place->length = (run ? run->offset : MAX_LFS_FILESIZE) - offset;
+		found->kind = EXTMAP_LOOKUP_HOLE;
+		found->offset = offset;
+		found->device = 0;
+		found->length = (run ? run->offset : MAX_LFS_FILESIZE) - offset;
 	}
-	place->version = map->version;
+	found->version = map->version;
 	up_read(&map->lock);
 }
 
@@ -225,7 +225,7 @@ bool extmap_map_is_held(struct extmap_map *map, u64 offset, u64 end)
 	return held;
 }
 
-void extmap_map_let_go(struct extmap_map *map)
+void extmap_map_release_hold(struct extmap_map *map)
 {
 	down_write(&map->lock);
 	map->held_from = map->held_to = 0;
@@ -268,7 +268,7 @@ int extmap_map_add(struct extmap_connection *c, struct extmap_map *map,
 
 	down_write(&map->lock);
 	/* Cuts split runs, and so may have exceeded the limit. */
-	if (map->count > MOST_RUNS || count > MOST_RUNS - map->count)
+	if (map->count > MAX_RUNS || count > MAX_RUNS - map->count)
 		goto refused;
 	for (i = 0; i < count; i++) {
 		err = add_one(c, map, &extents[i]);
@@ -313,7 +313,7 @@ void extmap_map_written(struct extmap_map *map, u64 offset, u64 length)
 }
 
 /* Returns the next written range from *at on that was not reported yet, and marks it as reported. */
-bool extmap_map_tell(struct extmap_map *map, u64 *at, struct extmap_range *range)
+bool extmap_map_report(struct extmap_map *map, u64 *at, struct extmap_range *range)
 {
 	bool found = false;
 	struct run *run;
@@ -325,12 +325,12 @@ bool extmap_map_tell(struct extmap_map *map, u64 *at, struct extmap_range *range
 		if (!run->written)
 			continue;
 		first = *at > run->offset ? block_of(map, run, *at) : 0;
-		first = find_next_andnot_bit(run->written, run->told, blocks, first);
+		first = find_next_andnot_bit(run->written, run->reported, blocks, first);
 		if (first >= blocks)
 			continue;
 		end = find_next_zero_bit(run->written, blocks, first);
-		end = min_t(u32, end, find_next_bit(run->told, blocks, first));
-		bitmap_set(run->told, first, end - first);
+		end = min_t(u32, end, find_next_bit(run->reported, blocks, first));
+		bitmap_set(run->reported, first, end - first);
 		range->offset = run->offset + ((u64)first << map->block_bits);
 		range->length = (u64)(end - first) << map->block_bits;
 		*at = range->offset + range->length;
@@ -344,14 +344,14 @@ bool extmap_map_tell(struct extmap_map *map, u64 *at, struct extmap_range *range
  * Called if a report could not be copied to user space: every written range is
  * reported again. Reporting a range twice is harmless.
  */
-void extmap_map_untell(struct extmap_map *map)
+void extmap_map_clear_reported(struct extmap_map *map)
 {
 	struct run *run;
 
 	down_write(&map->lock);
 	for (run = run_of(rb_first(&map->runs)); run; run = run_of(rb_next(&run->node)))
 		if (run->written)
-			bitmap_zero(run->told, blocks_of(map, run));
+			bitmap_zero(run->reported, blocks_of(map, run));
 	up_write(&map->lock);
 }
 
@@ -369,8 +369,8 @@ static struct run *part_of(struct extmap_connection *c, const struct extmap_map 
 	for (i = 0; i < blocks; i++) {
 		if (test_bit(first + i, run->written))
 			__set_bit(i, part->written);
-		if (test_bit(first + i, run->told))
-			__set_bit(i, part->told);
+		if (test_bit(first + i, run->reported))
+			__set_bit(i, part->reported);
 	}
 	return part;
 }
@@ -379,7 +379,7 @@ static struct run *part_of(struct extmap_connection *c, const struct extmap_map 
 int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offset, u64 end, bool hold)
 {
 	struct run *run, *next, *before = NULL, *behind = NULL;
-	u32 left = 0;
+	u32 removed = 0;
 	int err = -EBUSY;
 
 	down_write(&map->lock);
@@ -402,22 +402,22 @@ int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offs
 		next = run_of(rb_next(&run->node));
 		rb_erase(&run->node, &map->runs);
 		run_free(c, map, run);
-		left++;
+		removed++;
 	}
 	/* Cannot fail: they replace parts of runs that were erased. */
 	if (before)
 		insert(map, before);
 	if (behind)
 		insert(map, behind);
-	left -= !!before;
-	left -= !!behind;
+	removed -= !!before;
+	removed -= !!behind;
 	before = behind = NULL;
 	changes(map);
 	if (hold) {
 		map->held_from = offset;
 		map->held_to = end;
 	}
-	map->count -= left;
+	map->count -= removed;
 	err = 0;
 out:
 	up_write(&map->lock);

@@ -16,14 +16,14 @@
 #include "include/extmap.h"
 
 /* Result of a map lookup. */
-enum extmap_place_kind {
-	EXTMAP_PLACE_HOLE,
-	EXTMAP_PLACE_UNWRITTEN,
-	EXTMAP_PLACE_WRITTEN,
+enum extmap_lookup_kind {
+	EXTMAP_LOOKUP_HOLE,
+	EXTMAP_LOOKUP_UNWRITTEN,
+	EXTMAP_LOOKUP_WRITTEN,
 };
 
-struct extmap_place {
-	enum extmap_place_kind kind;
+struct extmap_lookup {
+	enum extmap_lookup_kind kind;
 	u64 offset;
 	u64 device;
 	u64 length;
@@ -64,7 +64,7 @@ struct extmap_connection {
 
 	spinlock_t lock;		/* protects the two lists */
 	struct list_head files;
-	struct list_head quiet;		/* files without I/O, after the end */
+	struct list_head quiesced;	/* files without I/O, after the end */
 	wait_queue_head_t evicted;
 	atomic_t file_count;
 	atomic64_t unit_count;		/* memory for extents in units of 64 bytes; cuts may exceed the limit */
@@ -73,7 +73,7 @@ struct extmap_connection {
 	struct list_head unread;	/* upcalls not yet read by user space */
 	struct list_head taken;
 	u64 last_upcall;
-	wait_queue_head_t asked;
+	wait_queue_head_t upcall_queued;
 	wait_queue_head_t hold_released;	/* waiters for the end of a hold */
 	atomic64_t last_cookie;
 };
@@ -150,21 +150,21 @@ void extmap_map_init(struct extmap_map *map, u32 block_bits);
 int extmap_map_add(struct extmap_connection *c, struct extmap_map *map,
 		   const struct extmap_extent *extents, u32 count);
 int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offset, u64 end, bool hold);
-void extmap_map_let_go(struct extmap_map *map);
+void extmap_map_release_hold(struct extmap_map *map);
 bool extmap_map_is_held(struct extmap_map *map, u64 offset, u64 end);
 void extmap_map_clear(struct extmap_connection *c, struct extmap_map *map);
-void extmap_map_find(struct extmap_map *map, u64 offset, struct extmap_place *place);
+void extmap_map_find(struct extmap_map *map, u64 offset, struct extmap_lookup *found);
 bool extmap_map_is(struct extmap_map *map, u64 version);
 void extmap_map_written(struct extmap_map *map, u64 offset, u64 length);
-bool extmap_map_tell(struct extmap_map *map, u64 *at, struct extmap_range *range);
-void extmap_map_untell(struct extmap_map *map);
+bool extmap_map_report(struct extmap_map *map, u64 *at, struct extmap_range *range);
+void extmap_map_clear_reported(struct extmap_map *map);
 int extmap_map_module_init(void);
 void extmap_map_module_exit(void);
 
 /* iomap.c */
 extern const struct address_space_operations extmap_pages;
 extern const struct iomap_ops extmap_iomap_ops;
-void extmap_iomap_set(struct inode *inode, const struct extmap_place *place, struct iomap *iomap);
+void extmap_iomap_set(struct inode *inode, const struct extmap_lookup *found, struct iomap *iomap);
 
 /* control.c */
 int extmap_control_init(void);

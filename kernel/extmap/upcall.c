@@ -11,7 +11,7 @@ void extmap_upcalls_init(struct extmap_connection *c)
 	spin_lock_init(&c->upcall_lock);
 	INIT_LIST_HEAD(&c->unread);
 	INIT_LIST_HEAD(&c->taken);
-	init_waitqueue_head(&c->asked);
+	init_waitqueue_head(&c->upcall_queued);
 	init_waitqueue_head(&c->hold_released);
 }
 
@@ -52,7 +52,7 @@ int extmap_upcall_wait(struct extmap_inode *file, u32 kind, u64 offset, u64 leng
 	upcall.request.id = ++c->last_upcall;
 	list_add_tail(&upcall.list, &c->unread);
 	spin_unlock(&c->upcall_lock);
-	wake_up(&c->asked);
+	wake_up(&c->upcall_queued);
 	if (!wait_for_completion_killable(&upcall.answered))
 		return upcall.error;
 	spin_lock(&c->upcall_lock);
@@ -90,7 +90,7 @@ ssize_t extmap_upcall_read(struct extmap_connection *c, char __user *to, size_t 
 	while (!take(c, &request)) {
 		if (!wait)
 			return -EAGAIN;
-		if (wait_event_interruptible(c->asked, extmap_upcall_waits(c)))
+		if (wait_event_interruptible(c->upcall_queued, extmap_upcall_waits(c)))
 			return -ERESTARTSYS;
 	}
 	if (!copy_to_user(to, &request, sizeof(request)))

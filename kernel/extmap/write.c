@@ -14,11 +14,11 @@
 /* Finds the first hole in a range. */
 static bool has_hole(struct extmap_inode *file, u64 offset, u64 end, u64 *hole)
 {
-	struct extmap_place place;
+	struct extmap_lookup found;
 
-	for (; offset < end; offset = place.offset + place.length) {
-		extmap_map_find(&file->map, offset, &place);
-		if (place.kind == EXTMAP_PLACE_HOLE) {
+	for (; offset < end; offset = found.offset + found.length) {
+		extmap_map_find(&file->map, offset, &found);
+		if (found.kind == EXTMAP_LOOKUP_HOLE) {
 			*hole = offset;
 			return true;
 		}
@@ -27,7 +27,7 @@ static bool has_hole(struct extmap_inode *file, u64 offset, u64 end, u64 *hole)
 }
 
 /* Waits until user space has freed a cut range. The caller holds no lock that user space may need for that. */
-static int wait_let_go(struct extmap_inode *file, u64 offset, u64 end)
+static int wait_hold_released(struct extmap_inode *file, u64 offset, u64 end)
 {
 	struct extmap_connection *c = extmap_connection(file->vfs.i_sb);
 
@@ -42,7 +42,7 @@ static int fill(struct extmap_inode *file, u64 offset, u64 end, u64 *filled)
 
 	while (has_hole(file, offset, end, &hole)) {
 		*filled = hole;
-		err = wait_let_go(file, hole, end);
+		err = wait_hold_released(file, hole, end);
 		if (err)
 			return err;
 		if (hole != last)

@@ -15,7 +15,7 @@ static int map_blocks(struct iomap_writepage_ctx *context, struct inode *inode, 
 {
 	struct extmap_inode *file = extmap_inode(inode);
 	struct iomap *iomap = &context->iomap;
-	struct extmap_place place;
+	struct extmap_lookup found;
 
 	if (READ_ONCE(extmap_connection(inode->i_sb)->ended))
 		return -EIO;
@@ -23,9 +23,9 @@ static int map_blocks(struct iomap_writepage_ctx *context, struct inode *inode, 
 	if (offset >= iomap->offset && offset < iomap->offset + iomap->length &&
 	    extmap_map_is(&file->map, iomap->validity_cookie))
 		return 0;
-	extmap_map_find(&file->map, offset, &place);
+	extmap_map_find(&file->map, offset, &found);
 	/* A hole: the range was cut while the page was dirty, so the data is dropped. */
-	extmap_iomap_set(inode, &place, iomap);
+	extmap_iomap_set(inode, &found, iomap);
 	return 0;
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use shunt_ext4::{Device, Filesystem, New, NewInodeKind, ROOT};
+use shunt_ext4::{Device, Filesystem, NewInode, NewInodeKind, ROOT};
 
 use super::Workload;
 use crate::context::{Bench, Medium};
@@ -92,7 +92,7 @@ impl Engine {
         let device = SegmentedImage::new(&std::fs::read(&path)?);
         std::fs::remove_file(&path)?;
         let fs = Filesystem::open_writable(Arc::new(device)).context("open the image")?;
-        let new = New { permissions: 0o755, ..New::default() };
+        let new = NewInode { permissions: 0o755, ..NewInode::default() };
         let directory =
             |name| Ok::<_, shunt_ext4::Error>(fs.create(ROOT, name, NewInodeKind::Directory, &new)?.number);
         let directories = [directory(b"a")?, directory(b"b")?];
@@ -122,7 +122,7 @@ impl Engine {
     }
 
     fn fill(&self, directory: u32, files: u32) -> shunt_ext4::Result<()> {
-        let (new, data) = (New { permissions: 0o644, ..New::default() }, vec![7; 4 << 10]);
+        let (new, data) = (NewInode { permissions: 0o644, ..NewInode::default() }, vec![7; 4 << 10]);
         for n in 0..files {
             let file = self.fs.create(directory, name(n).as_bytes(), NewInodeKind::Regular, &new)?;
             self.fs.write(file.number, 0, &data)?;

@@ -63,7 +63,7 @@ impl Checker {
         }
     }
 
-    /// Writes to a mutant as the input says, and checks it. The mutant counts as clean if it is so after journal recovery.
+    /// Writes to a mutant as the input specifies, and checks it. The mutant counts as clean if it is so after journal recovery.
     ///
     /// # Panics
     /// Under the conditions of [`survive`](crate::survive).
@@ -77,8 +77,8 @@ impl Checker {
         let worked = write(&device, input);
         match self.check(&device.bytes()) {
             Ok(()) => Verdict::Clean(worked),
-            Err(said) if said.contains(MISTAKEN) => Verdict::NotAsked,
-            Err(said) => Verdict::Spoiled(said),
+            Err(output) if output.contains(MISTAKEN) => Verdict::NotAsked,
+            Err(output) => Verdict::Spoiled(output),
         }
     }
 }

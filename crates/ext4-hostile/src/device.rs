@@ -36,7 +36,7 @@ impl Guarded {
         Self { writable: false, ..Self::new(mutant) }
     }
 
-    /// Returns the number of reads, writes and discards so far.
+    /// Returns the number of reads, writes and discards.
     pub fn uses(&self) -> u64 {
         self.uses.load(Ordering::Relaxed)
     }

@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use shunt_ext4::journal::layout::{BLOCK_TAIL, CommitHeader, RawJournalSuperblock};
+use shunt_ext4::journal::layout::{BLOCK_TAIL_BYTES, CommitHeader, RawJournalSuperblock};
 use shunt_ext4::layout::{GroupDescriptor, RawInode, RawSuperblock};
 
 use crate::find::Kind;
@@ -29,8 +29,8 @@ pub(crate) fn fields(kind: Kind, bytes: &[u8]) -> Vec<Field> {
             [words(0..64, Field::little), words(tail..tail + 8, Field::little)].concat()
         }
         Kind::JournalSuperblock => journal_superblock(),
-        Kind::JournalDescriptor => words(0..bytes.len() - BLOCK_TAIL, Field::big),
-        Kind::JournalRevocations => words(0..bytes.len() - BLOCK_TAIL, Field::big),
+        Kind::JournalDescriptor => words(0..bytes.len() - BLOCK_TAIL_BYTES, Field::big),
+        Kind::JournalRevocations => words(0..bytes.len() - BLOCK_TAIL_BYTES, Field::big),
         Kind::JournalCommit => {
             let sums = offset_of!(CommitHeader, chksum);
             let kinds = [Field::big(12, 1), Field::big(13, 1)];

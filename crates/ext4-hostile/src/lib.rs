@@ -41,7 +41,7 @@ pub struct Survived {
     pub uses: u64,
 }
 
-/// Reads a mutant with its journal replayed in memory, then writes to it as the input says.
+/// Reads a mutant with its journal replayed in memory, then writes to it as the input specifies.
 ///
 /// # Panics
 /// If the engine panics, accesses the device out of bounds, writes to a read-only device, or does not terminate.
@@ -58,7 +58,7 @@ pub fn survive(mutant: &Mutant, input: Input<'_>) -> Survived {
     survived
 }
 
-/// Writes to a device as the input says, and closes it; returns the number of successful operations.
+/// Writes to a device as the input specifies, and closes it; returns the number of successful operations.
 ///
 /// # Panics
 /// Under the conditions of [`survive`].

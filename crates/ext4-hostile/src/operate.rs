@@ -2,7 +2,7 @@
 
 use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{
-    Attributes, Error, Fallocate, Filesystem, Inode, Move, MoveMode, New, NewInodeKind, ROOT, Result,
+    Attributes, Error, Fallocate, Filesystem, Inode, Move, NewInode, NewInodeKind, ROOT, RenameMode, Result,
     SetMode, Time,
 };
 
@@ -98,7 +98,7 @@ impl Ground<'_> {
 
     fn make(&mut self, input: &mut Input<'_>, what: NewInodeKind<'_>) -> Result<()> {
         let (parent, name) = (self.directory(input), self.fresh(input));
-        let new = New { permissions: 0o755, ..New::default() };
+        let new = NewInode { permissions: 0o755, ..NewInode::default() };
         let inode = self.fs.create(parent, &name, what, &new)?.number;
         self.names.insert(0, Name { parent, name, inode });
         Ok(())
@@ -120,10 +120,10 @@ impl Ground<'_> {
         self.fs.fallocate(inode, what, offset, length)
     }
 
-    fn rename(&mut self, input: &mut Input<'_>, mode: MoveMode) -> Result<()> {
+    fn rename(&mut self, input: &mut Input<'_>, mode: RenameMode) -> Result<()> {
         let (from, mut to) = (self.name(input), self.name(input));
         let way = input.byte();
-        if mode != MoveMode::Exchange && way.is_multiple_of(2) {
+        if mode != RenameMode::Exchange && way.is_multiple_of(2) {
             to = Name { parent: self.directory(input), name: self.fresh(input), inode: from.inode };
         }
         let how = Move { mode, whiteout: (way % 16 == 2).then_some((0, 0)) };
@@ -170,8 +170,8 @@ impl Ground<'_> {
             14 => self.fallocate(input, Fallocate::Zero { keep_size: input.0.len().is_multiple_of(2) }),
             15 => self.fallocate(input, Fallocate::Collapse),
             16 => self.fallocate(input, Fallocate::Insert),
-            17 => self.rename(input, MoveMode::Replace),
-            18 => self.rename(input, MoveMode::Exchange),
+            17 => self.rename(input, RenameMode::Replace),
+            18 => self.rename(input, RenameMode::Exchange),
             19 => {
                 let name = self.name(input);
                 self.reap(Some(fs.unlink(name.parent, &name.name)?))
@@ -196,7 +196,7 @@ impl Ground<'_> {
             }
             22 => {
                 let parent = self.directory(input);
-                let inode = fs.create_nameless(parent, &New::default())?;
+                let inode = fs.create_tmpfile(parent, &NewInode::default())?;
                 let named = fs.write(inode.number, 0, &[9; 3000]).and_then(|_| match input.byte() % 2 {
                     0 => fs.link(inode.number, parent, &self.fresh(input)).map(drop),
                     _ => Err(Error::NotFound),

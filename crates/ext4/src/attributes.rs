@@ -36,7 +36,7 @@ impl Filesystem {
     /// The errors of [`inode`](Self::inode), and [`Error::ReadOnly`](crate::Error::ReadOnly).
     pub fn set_attributes(&self, number: u32, change: &Attributes) -> Result<Inode> {
         let _lock = self.locks.write(number);
-        let mut inode = self.living(number)?;
+        let mut inode = self.inode_in_use(number)?;
         let parts = |inode: &Inode| {
             let Inode { permissions, uid, gid, atime, mtime, ctime, flags, .. } = *inode;
             (permissions, uid, gid, atime, mtime, ctime, flags)
@@ -70,7 +70,7 @@ impl Filesystem {
     /// The errors of [`set_attributes`](Self::set_attributes).
     pub fn set_read_time(&self, number: u32, time: Time) -> Result<()> {
         let _lock = self.locks.write(number);
-        let mut inode = self.living(number)?;
+        let mut inode = self.inode_in_use(number)?;
         inode.atime = time;
         self.save_alone(&inode)
     }

@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_counts_as_zero() {
+    fn checksum_field_counts_as_zero() {
         let mut bytes = *b"abcdefghijkl";
         let sum = crc32c_without(7, &bytes, 4);
         bytes[4..8].fill(0);

@@ -28,7 +28,7 @@ impl Corruption {
     }
 
     /// Sets the block, unless one is set.
-    pub fn block(mut self, block: u64) -> Self {
+    pub(crate) fn block(mut self, block: u64) -> Self {
         self.block.get_or_insert(block);
         self
     }
@@ -64,10 +64,10 @@ pub enum Error {
     #[error("not supported: {0}")]
     Unsupported(String),
     /// A value on the image is wrong.
-    #[error("the file system is damaged: {0}")]
+    #[error("the file system is corrupt: {0}; run e2fsck -f")]
     Corrupt(Corruption),
     /// The journal cannot be used.
-    #[error("the journal cannot be used: {0}")]
+    #[error("cannot use the journal: {0}")]
     Journal(String),
     /// The name or inode does not exist.
     #[error("no such file or directory")]
@@ -158,6 +158,14 @@ impl Error {
             Self::TooLarge => Errno::FBIG,
             Self::NoKey => Errno::NOKEY,
             Self::Io(error) => Errno::from_io_error(error).unwrap_or(Errno::IO),
+        }
+    }
+
+    /// Returns the cause without a remedy, for messages that state their own.
+    pub fn cause(&self) -> &dyn std::fmt::Display {
+        match self {
+            Self::Corrupt(corruption) => corruption,
+            other => other,
         }
     }
 

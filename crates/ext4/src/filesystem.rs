@@ -12,9 +12,9 @@ use crate::group_desc::GroupDesc;
 use crate::journal::Recovered;
 use crate::layout::{Compat, Incompat, RawSuperblock};
 use crate::locks::Locks;
-use crate::orphan_lists::Orphans;
-use crate::shared_xattrs::SharedXattrs;
+use crate::orphan_slots::Orphans;
 use crate::superblock::Geometry;
+use crate::xattr_block_cache::XattrBlockCache;
 
 /// Inode number of the root directory.
 pub const ROOT: u32 = 2;
@@ -28,8 +28,8 @@ pub struct Filesystem {
     pub(crate) orphans: Orphans,
     pub(crate) allocator: Option<Allocator>,
     /// Serialises renames; taken before the locks of two directories.
-    pub(crate) moves: Mutex<()>,
-    pub(crate) shared_xattrs: Mutex<SharedXattrs>,
+    pub(crate) rename_lock: Mutex<()>,
+    pub(crate) xattr_block_cache: Mutex<XattrBlockCache>,
     pub(crate) timer: Option<CommitTimer>,
     pub(crate) recovered: Option<Recovered>,
 }
@@ -47,8 +47,8 @@ impl Filesystem {
 
     /// Enables or disables discard of freed ranges, after each commit: an image file becomes sparse, and a disk can reuse the
     /// blocks. Ends by itself if the device does not support discard.
-    pub fn discard_freed(&self, wanted: bool) {
-        self.store.discard_freed(wanted);
+    pub fn discard_freed(&self, enabled: bool) {
+        self.store.discard_freed(enabled);
     }
 
     /// Sets the age at which a transaction is committed, by default five seconds. No effect on a read-only file system.
@@ -60,8 +60,8 @@ impl Filesystem {
 
     /// Aborts as after a failed commit: further changes fail, the device keeps the last complete transaction, and the superblock
     /// records an error for `e2fsck`.
-    pub fn give_up(&self, why: &dyn std::fmt::Display) {
-        self.store.give_up_from_outside(why);
+    pub fn abort(&self, reason: &dyn std::fmt::Display) {
+        self.store.abort_without_handle(reason);
     }
 
     /// Returns what journal recovery replayed at open; `None` if it was not needed.

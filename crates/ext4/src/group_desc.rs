@@ -70,12 +70,12 @@ impl GroupDesc {
         handle.change(number, BlockKind::Descriptors(nth), verify, |bytes| {
             let bytes = &mut bytes[start..start + size];
             let mut whole = [0; size_of::<GroupDescriptor>()];
-            let known = size.min(whole.len());
-            whole[..known].copy_from_slice(&bytes[..known]);
+            let length = size.min(whole.len());
+            whole[..length].copy_from_slice(&bytes[..length]);
             change(GroupDescriptor::mut_from_bytes(&mut whole).expect("the size is that of the type"))?;
-            bytes[..known].copy_from_slice(&whole[..known]);
+            bytes[..length].copy_from_slice(&whole[..length]);
             if let Some(sum) = sum(geometry, group, bytes) {
-                bytes[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum.to_le_bytes());
+                bytes[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&sum.to_le_bytes());
             }
             Ok(())
         })
@@ -85,9 +85,9 @@ impl GroupDesc {
 fn verify(geometry: &Geometry, nth: u32, number: u64, bytes: &[u8]) -> Result<()> {
     let per_block = geometry.descriptors_per_block();
     let first = nth * per_block;
-    let here = per_block.min(geometry.groups - first) as usize;
+    let count = per_block.min(geometry.groups - first) as usize;
     let size = usize::from(geometry.descriptor_size);
-    for (group, bytes) in (first..).zip(bytes.chunks_exact(size).take(here)) {
+    for (group, bytes) in (first..).zip(bytes.chunks_exact(size).take(count)) {
         check(geometry, group, bytes).map_err(|corruption| corruption.block(number))?;
     }
     Ok(())
@@ -95,8 +95,8 @@ fn verify(geometry: &Geometry, nth: u32, number: u64, bytes: &[u8]) -> Result<()
 
 fn parse(bytes: &[u8]) -> GroupDesc {
     let mut whole = [0; size_of::<GroupDescriptor>()];
-    let known = bytes.len().min(whole.len());
-    whole[..known].copy_from_slice(&bytes[..known]);
+    let length = bytes.len().min(whole.len());
+    whole[..length].copy_from_slice(&bytes[..length]);
     let raw = GroupDescriptor::ref_from_bytes(&whole).expect("the size is that of the type");
     let block = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
     let count = |low: u16, high: u16| u32::from(high) << 16 | u32::from(low);
@@ -115,11 +115,11 @@ fn parse(bytes: &[u8]) -> GroupDesc {
 }
 
 /// Offset of the checksum in a descriptor.
-const CHECKSUM: usize = 0x1e;
+const CHECKSUM_OFFSET: usize = 0x1e;
 
 /// Returns the checksum of a descriptor, or `None` if descriptors have none.
 fn sum(geometry: &Geometry, number: u32, bytes: &[u8]) -> Option<u16> {
-    let (before, after) = (&bytes[..CHECKSUM], &bytes[CHECKSUM + 2..]);
+    let (before, after) = (&bytes[..CHECKSUM_OFFSET], &bytes[CHECKSUM_OFFSET + 2..]);
     let number = number.to_le_bytes();
     if let Some(seed) = geometry.checksum_seed {
         let sum = crc32c(crc32c(seed, &number), before);
@@ -130,7 +130,7 @@ fn sum(geometry: &Geometry, number: u32, bytes: &[u8]) -> Option<u16> {
 }
 
 fn check(geometry: &Geometry, number: u32, bytes: &[u8]) -> std::result::Result<(), Corruption> {
-    let stored = u16::from_le_bytes([bytes[CHECKSUM], bytes[CHECKSUM + 1]]);
+    let stored = u16::from_le_bytes([bytes[CHECKSUM_OFFSET], bytes[CHECKSUM_OFFSET + 1]]);
     let computed = sum(geometry, number, bytes).unwrap_or(stored);
     if stored != computed {
         return Err(Corruption::new(format!(
@@ -140,8 +140,8 @@ fn check(geometry: &Geometry, number: u32, bytes: &[u8]) -> std::result::Result<
     let group = parse(bytes);
     let table =
         (u64::from(geometry.inodes_per_group) * u64::from(geometry.inode_size)) >> geometry.block_bits;
-    let places = [(group.block_bitmap, 1), (group.inode_bitmap, 1), (group.inode_table, table)];
-    for (start, count) in places {
+    let ranges = [(group.block_bitmap, 1), (group.inode_bitmap, 1), (group.inode_table, table)];
+    for (start, count) in ranges {
         geometry.check_blocks(start, count).map_err(|corruption| {
             Corruption::new(format!("descriptor of group {number}: {}", corruption.what))
         })?;
@@ -160,10 +160,10 @@ fn check(geometry: &Geometry, number: u32, bytes: &[u8]) -> std::result::Result<
 /// # Errors
 /// [`Error::Corrupt`](crate::Error::Corrupt), [`Error::Io`](crate::Error::Io).
 pub(crate) fn inode_table(geometry: &Geometry, store: &MetadataCache, group: u32) -> Result<u64> {
-    if let Some(table) = store.places().inode_table(group) {
+    if let Some(table) = store.group_locations().inode_table(group) {
         return Ok(table);
     }
     let table = GroupDesc::read(geometry, store, group)?.inode_table;
-    store.places().remember_inode_table(group, table);
+    store.group_locations().cache_inode_table(group, table);
     Ok(table)
 }

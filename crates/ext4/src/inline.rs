@@ -6,10 +6,10 @@ use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 
 /// Size of the parent's inode number, which comes first; there are no entries for `.` and `..`.
-const PARENT: usize = 4;
+const PARENT_BYTES: usize = 4;
 
 /// Bytes of entries in the inode's block map area. Further entries, stored separately, are in an extended attribute.
-const OWN: usize = 60;
+const MAP_AREA_BYTES: usize = 60;
 
 pub(crate) fn list(
     filesystem: &Filesystem,
@@ -18,7 +18,7 @@ pub(crate) fn list(
     mut take: impl FnMut(Entry) -> bool,
 ) -> Result<()> {
     let content = filesystem.inline(inode)?;
-    let parent = u32::from_le_bytes(content[..PARENT].try_into().expect("four bytes"));
+    let parent = u32::from_le_bytes(content[..PARENT_BYTES].try_into().expect("four bytes"));
     let kind = Some(Kind::Directory);
     let dots = [
         Entry { name: b".".to_vec(), inode: inode.number, kind, next: 1 },
@@ -29,7 +29,9 @@ pub(crate) fn list(
             return Ok(());
         }
     }
-    for (start, part) in [(PARENT, &content[PARENT..OWN]), (OWN, &content[OWN..])] {
+    for (start, part) in
+        [(PARENT_BYTES, &content[PARENT_BYTES..MAP_AREA_BYTES]), (MAP_AREA_BYTES, &content[MAP_AREA_BYTES..])]
+    {
         let completed = directory::entries(part, &filesystem.geometry, inode).for_each_used(
             start as u64,
             offset,

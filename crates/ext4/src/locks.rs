@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn none_is_left_and_none_is_shared_by_two_writers() {
+    fn locks_exclude_writers_and_are_removed() {
         let locks = Locks::new();
         let counts: [Mutex<u32>; 2] = Default::default();
         std::thread::scope(|scope| {

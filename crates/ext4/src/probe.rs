@@ -28,7 +28,7 @@ const MAGICS: &[(u64, &[u8], &str)] = &[
 ];
 
 /// Returns a description of what the image looks like.
-pub(crate) fn looks_like(device: &dyn Device) -> &'static str {
+pub(crate) fn detect_format(device: &dyn Device) -> &'static str {
     let mut buffer = [0; 16];
     for &(offset, magic, what) in MAGICS {
         let buffer = &mut buffer[..magic.len()];

@@ -62,7 +62,7 @@ pub struct Geometry {
     pub unsigned_hash: bool,
 }
 
-/// Upper limit of `flex_bits`, whatever the superblock says.
+/// Upper limit of `flex_bits`, even if the superblock has a larger value.
 const MAX_FLEX_BITS: u8 = 10;
 
 impl RawSuperblock {
@@ -114,13 +114,13 @@ impl Geometry {
         let mut bytes = [0; size_of::<RawSuperblock>()];
         match device.read_at(SUPERBLOCK_OFFSET, &mut bytes) {
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-                return Err(Error::NotExt(probe::looks_like(device)));
+                return Err(Error::NotExt(probe::detect_format(device)));
             }
             result => result?,
         }
         let raw = RawSuperblock::read_from_bytes(&bytes).map_err(|_| Error::Invalid)?;
         if raw.magic.get() != SUPERBLOCK_MAGIC {
-            return Err(Error::NotExt(probe::looks_like(device)));
+            return Err(Error::NotExt(probe::detect_format(device)));
         }
         let geometry = Self::check_fields(&raw)?;
         let expected = geometry.blocks << geometry.block_bits;
@@ -134,7 +134,7 @@ impl Geometry {
     ///
     /// # Errors
     /// The errors of [`read`](Self::read), except those of the device.
-    pub fn check(raw: &RawSuperblock) -> Result<Self> {
+    pub(crate) fn check(raw: &RawSuperblock) -> Result<Self> {
         check_sum(raw)?;
         Self::check_fields(raw)
     }
@@ -271,7 +271,7 @@ impl Geometry {
     }
 
     /// Returns the names of the features that allow reading and prevent writing.
-    pub fn unwritable(&self) -> Vec<String> {
+    pub(crate) fn unwritable(&self) -> Vec<String> {
         let mut names = (self.incompat - Incompat::WRITABLE).names();
         names.extend((self.ro_compat - RoCompat::WRITABLE).names());
         names
@@ -293,7 +293,7 @@ impl Geometry {
     ///
     /// # Errors
     /// [`Corruption`] if the range is not within the file system.
-    pub fn check_blocks(&self, start: u64, count: u64) -> std::result::Result<(), Corruption> {
+    pub(crate) fn check_blocks(&self, start: u64, count: u64) -> std::result::Result<(), Corruption> {
         let end = start.checked_add(count);
         if start <= u64::from(self.first_data_block) || end.is_none_or(|end| end > self.blocks) {
             return Err(Corruption::new(format!("blocks {start}+{count} are not of this file system")));
@@ -305,7 +305,7 @@ impl Geometry {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if there is no such inode.
-    pub fn locate_inode(&self, inode: u32) -> Result<(u32, u32)> {
+    pub(crate) fn locate_inode(&self, inode: u32) -> Result<(u32, u32)> {
         if inode == 0 || inode > self.inodes {
             return Err(Corruption::new(format!("inode number {inode} is out of range")).into());
         }
@@ -318,7 +318,7 @@ impl Geometry {
     }
 
     /// Reports whether a group starts with a copy of the superblock.
-    pub fn has_superblock(&self, group: u32) -> bool {
+    pub(crate) fn has_superblock(&self, group: u32) -> bool {
         if let Some(backups) = self.backup_groups {
             return group == 0 || backups.contains(&group);
         }

@@ -1,4 +1,4 @@
-//! Backup copies of the superblock, used to tell a torn superblock from a damaged one.
+//! Backup copies of the superblock, used to distinguish a torn superblock from a damaged one.
 //!
 //! The fields of a superblock that change outside of the journal, when a file system is opened and closed, are in its first half;
 //! the checksum is in the second. A power failure between two sector writes leaves a superblock that is correct except for its
@@ -15,8 +15,8 @@ const MAX_BACKUPS: usize = 4;
 
 /// Reports whether a backup confirms that a superblock with a wrong checksum is only torn.
 pub(crate) fn confirm(device: &dyn Device, geometry: &Geometry, raw: &RawSuperblock) -> bool {
-    let places = (1..geometry.groups).filter(|&group| geometry.has_superblock(group)).take(MAX_BACKUPS);
-    places.into_iter().any(|group| {
+    let groups = (1..geometry.groups).filter(|&group| geometry.has_superblock(group)).take(MAX_BACKUPS);
+    groups.into_iter().any(|group| {
         let mut bytes = [0; size_of::<RawSuperblock>()];
         if device.read_at(geometry.group_start(group) << geometry.block_bits, &mut bytes).is_err() {
             return false;

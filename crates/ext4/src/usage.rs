@@ -37,14 +37,14 @@ impl Filesystem {
         let per_cluster = u64::from(geometry.cluster_blocks);
         let free = (clusters * per_cluster).min(geometry.blocks);
         let reserved = allocate::reserved(&self.superblock, geometry.incompat);
-        let kept = match geometry.incompat.contains(Incompat::EXTENT) {
+        let metadata_reserve = match geometry.incompat.contains(Incompat::EXTENT) {
             true => (geometry.blocks / per_cluster / 50).min(MAX_METADATA_RESERVE_CLUSTERS) * per_cluster,
             false => 0,
         };
         Ok(Usage {
             blocks: geometry.blocks.saturating_sub(self.overhead()),
             free,
-            available: free.saturating_sub(reserved.saturating_add(kept)),
+            available: free.saturating_sub(reserved.saturating_add(metadata_reserve)),
             inodes: geometry.inodes,
             free_inodes: inodes.min(geometry.inodes.into()) as u32,
         })
@@ -65,10 +65,10 @@ impl Filesystem {
     fn overhead(&self) -> u64 {
         let geometry = &self.geometry;
         let per_cluster = u64::from(geometry.cluster_blocks);
-        let known = u64::from(self.superblock.overhead_clusters.get()) * per_cluster;
+        let stored = u64::from(self.superblock.overhead_clusters.get()) * per_cluster;
         // With clusters, computing it would require reading all bitmaps, so the value stored by `mkfs` is used.
-        if geometry.ro_compat.contains(RoCompat::BIGALLOC) && known > 0 && known <= geometry.blocks {
-            return known;
+        if geometry.ro_compat.contains(RoCompat::BIGALLOC) && stored > 0 && stored <= geometry.blocks {
+            return stored;
         }
         let inode_table =
             (u64::from(geometry.inodes_per_group) * u64::from(geometry.inode_size)) >> geometry.block_bits;

@@ -9,7 +9,7 @@ use shunt_fuse::{Errno, Timestamp};
 use crate::Ext4;
 use crate::setattr::time;
 
-const DAY: i64 = 86_400;
+const DAY_SECONDS: i64 = 86_400;
 
 /// Policy for the reads that update the access time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,12 +43,12 @@ impl ReadTimes {
         {
             return false;
         }
-        let known = inode.atime;
+        let atime = inode.atime;
         match self.atime {
             Atime::Never => false,
-            Atime::Strict => known != now,
+            Atime::Strict => atime != now,
             Atime::Relative => {
-                known <= inode.mtime || known <= inode.ctime || now.seconds - known.seconds >= DAY
+                atime <= inode.mtime || atime <= inode.ctime || now.seconds - atime.seconds >= DAY_SECONDS
             }
         }
     }
@@ -66,14 +66,14 @@ impl Ext4 {
     }
 
     /// Returns the inode with its latest access time.
-    pub(crate) fn as_read(&self, mut inode: Inode) -> Inode {
-        inode.atime = self.unstored_read(inode.number).unwrap_or(inode.atime);
+    pub(crate) fn with_pending_atime(&self, mut inode: Inode) -> Inode {
+        inode.atime = self.pending_atime(inode.number).unwrap_or(inode.atime);
         inode
     }
 
     /// Returns an access time that is not yet in the image.
-    pub(crate) fn unstored_read(&self, number: u32) -> Option<Time> {
-        if self.is_lazy() { self.known.read(number) } else { None }
+    pub(crate) fn pending_atime(&self, number: u32) -> Option<Time> {
+        if self.is_lazy() { self.lookup_counts.atime(number) } else { None }
     }
 
     /// Updates the access time of a file or directory that was read.
@@ -86,20 +86,20 @@ impl Ext4 {
     /// Applies the policy to a read at `now`. Returns whether that is the access time from here on.
     fn note_read_at(&self, inode: &Inode, now: Time) -> bool {
         let moves = self.read_times.moves(inode, now);
-        if moves && !(self.is_lazy() && self.known.note_read(inode.number, now)) {
+        if moves && !(self.is_lazy() && self.lookup_counts.record_atime(inode.number, now)) {
             // A failed update does not fail the read.
-            let _ = self.store_read(inode.number, now);
+            let _ = self.store_atime(inode.number, now);
         }
         moves
     }
 
     /// Updates the access time for direct reads of the kernel. `inode` has the kernel's size and times except for that.
-    pub(crate) fn note_read_past_us(&self, inode: &mut Inode) {
+    pub(crate) fn record_direct_read(&self, inode: &mut Inode) {
         let Some(writing) = &self.writing else { return };
-        writing.noting(inode.number, |read| {
+        writing.with_read_time(inode.number, |read| {
             // Another read may have been recorded since `inode` was loaded.
             if let Ok(now) = self.filesystem.inode(inode.number) {
-                inode.atime = self.as_read(now).atime;
+                inode.atime = self.with_pending_atime(now).atime;
             }
             if let Some(read) = read
                 && self.note_read_at(inode, read)
@@ -117,28 +117,28 @@ impl Ext4 {
     }
 
     /// Discards reads that were recorded before the access time was set explicitly.
-    pub(crate) fn drop_read(&self, number: u32) {
+    pub(crate) fn drop_pending_atime(&self, number: u32) {
         if let Some(writing) = &self.writing {
-            writing.noting(number, drop);
+            writing.with_read_time(number, drop);
         }
         if self.is_lazy() {
-            self.known.take_read(number);
+            self.lookup_counts.take_atime(number);
         }
     }
 
     /// Writes the lazy access time of an inode to the image.
-    pub(crate) fn settle_read(&self, number: u32) -> Result<(), Errno> {
-        let read = if self.is_lazy() { self.known.take_read(number) } else { None };
-        read.map_or(Ok(()), |time| self.store_read(number, time))
+    pub(crate) fn flush_atime(&self, number: u32) -> Result<(), Errno> {
+        let read = if self.is_lazy() { self.lookup_counts.take_atime(number) } else { None };
+        read.map_or(Ok(()), |time| self.store_atime(number, time))
     }
 
     /// Writes the lazy access times of all inodes to the image.
-    pub(crate) fn settle_reads(&self) -> Result<(), Errno> {
-        let reads = if self.is_lazy() { self.known.take_reads() } else { Vec::new() };
-        reads.into_iter().try_for_each(|(number, time)| self.store_read(number, time))
+    pub(crate) fn flush_atimes(&self) -> Result<(), Errno> {
+        let reads = if self.is_lazy() { self.lookup_counts.take_atimes() } else { Vec::new() };
+        reads.into_iter().try_for_each(|(number, time)| self.store_atime(number, time))
     }
 
-    pub(crate) fn store_read(&self, number: u32, time: Time) -> Result<(), Errno> {
+    pub(crate) fn store_atime(&self, number: u32, time: Time) -> Result<(), Errno> {
         match self.filesystem.set_read_time(number, time) {
             // The inode was freed in between.
             Err(shunt_ext4::Error::NotFound) => Ok(()),

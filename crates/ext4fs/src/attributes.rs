@@ -5,7 +5,7 @@ use shunt_ext4::{Inode, Kind, Time};
 use shunt_fuse::{Attributes, FileType, Timestamp};
 
 /// `STATX_ATTR_*` bits and the corresponding inode flags.
-const STATX: [(u64, InodeFlags); 6] = [
+const STATX_FLAGS: [(u64, InodeFlags); 6] = [
     (0x4, InodeFlags::COMPR),
     (0x10, InodeFlags::IMMUTABLE),
     (0x20, InodeFlags::APPEND),
@@ -33,7 +33,7 @@ pub(crate) fn timestamp(time: Time) -> Timestamp {
 /// Returns the attributes of an inode for `stat` and `statx`.
 pub(crate) fn attributes(inode: &Inode, block_size: u32) -> Attributes {
     let (major, minor) = inode.device().unwrap_or_default();
-    let set = STATX.iter().filter(|(_, flag)| inode.flags.contains(*flag));
+    let set = STATX_FLAGS.iter().filter(|(_, flag)| inode.flags.contains(*flag));
     Attributes {
         ino: inode.number.into(),
         size: inode.size,
@@ -49,6 +49,6 @@ pub(crate) fn attributes(inode: &Inode, block_size: u32) -> Attributes {
         rdev: shunt_fuse::encode_device(major, minor),
         blksize: block_size,
         statx_attributes: set.map(|(bit, _)| bit).sum(),
-        statx_attributes_mask: STATX.iter().map(|(bit, _)| bit).sum(),
+        statx_attributes_mask: STATX_FLAGS.iter().map(|(bit, _)| bit).sum(),
     }
 }

@@ -20,13 +20,13 @@ pub struct DamageCounts {
 
 /// Counters of errors, and of those that were logged.
 #[derive(Debug, Default)]
-pub(crate) struct Damage {
+pub(crate) struct CorruptionLog {
     logged: AtomicU32,
     corruptions: AtomicU64,
     io_errors: AtomicU64,
 }
 
-impl Damage {
+impl CorruptionLog {
     /// Returns the errno for the caller, and logs the error if the image is at fault.
     pub(crate) fn errno(&self, error: &Error) -> Errno {
         if matches!(error, Error::Corrupt(_) | Error::Io(_)) {

@@ -9,10 +9,10 @@ impl Ext4 {
     /// Converts an engine error to an errno, logs corruption, and ends all changes if the mount is set to.
     pub(crate) fn to_errno<T>(&self, result: shunt_ext4::Result<T>) -> Result<T, Errno> {
         result.map_err(|error| {
-            if self.ends_at_damage && matches!(error, Error::Corrupt(_)) && self.filesystem.is_writable() {
-                self.filesystem.give_up(&error);
+            if self.errors_remount_ro && matches!(error, Error::Corrupt(_)) && self.filesystem.is_writable() {
+                self.filesystem.abort(error.cause());
             }
-            self.damage.errno(&error)
+            self.corruption_log.errno(&error)
         })
     }
 }

@@ -14,7 +14,7 @@ const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const GETVERSION: [u32; 4] = [0x8008_7601, 0x8004_7601, 0x8008_6603, 0x8004_6603];
 
 /// Flags that the kernel's ext4 shows to users.
-const VISIBLE: u32 = 0x725b_dfff;
+const VISIBLE_FLAGS: u32 = 0x725b_dfff;
 
 /// `FS_XFLAG_*` bits and the corresponding inode flags.
 const XFLAGS: [(u32, InodeFlags); 7] = [
@@ -32,7 +32,7 @@ const FS_IOC32_SETFLAGS: u32 = 0x4004_6602;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 
 /// Flags that can be changed: those that take effect, and those that are only stored.
-const CHANGEABLE: InodeFlags = InodeFlags::SECRM
+const CHANGEABLE_FLAGS: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::COMPR)
     .union(InodeFlags::SYNC)
@@ -51,35 +51,36 @@ const CHANGEABLE: InodeFlags = InodeFlags::SECRM
 /// EOPNOTSUPP for flags that cannot be changed, EINVAL for a command without its argument.
 fn changed(inode: &Inode, command: u32, data: &[u8]) -> Result<Option<InodeFlags>, Errno> {
     let word = || data.first_chunk().copied().map(u32::from_ne_bytes).ok_or(Errno::INVAL);
-    let wanted = match command {
+    let requested = match command {
         FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS => InodeFlags::from_bits_retain(word()?),
         FS_IOC_FSSETXATTR => {
-            let (flags, mut wanted) = (word()?, inode.flags);
-            XFLAGS.iter().for_each(|(bit, flag)| wanted.set(*flag, flags & bit != 0));
-            wanted
+            let (flags, mut requested) = (word()?, inode.flags);
+            XFLAGS.iter().for_each(|(bit, flag)| requested.set(*flag, flags & bit != 0));
+            requested
         }
         _ => return Ok(None),
     };
-    let visible = InodeFlags::from_bits_retain(VISIBLE);
-    if !((wanted ^ inode.flags) & (visible - CHANGEABLE)).is_empty() {
+    let visible = InodeFlags::from_bits_retain(VISIBLE_FLAGS);
+    if !((requested ^ inode.flags) & (visible - CHANGEABLE_FLAGS)).is_empty() {
         return Err(Errno::OPNOTSUPP);
     }
     let of_directories = InodeFlags::DIRSYNC | InodeFlags::TOPDIR | InodeFlags::PROJINHERIT;
-    let usable = if inode.kind == Kind::Directory { CHANGEABLE } else { CHANGEABLE - of_directories };
-    Ok(Some((inode.flags - usable) | (wanted & usable)))
+    let usable =
+        if inode.kind == Kind::Directory { CHANGEABLE_FLAGS } else { CHANGEABLE_FLAGS - of_directories };
+    Ok(Some((inode.flags - usable) | (requested & usable)))
 }
 
 /// Size of `struct fsxattr` in bytes.
-const FSXATTR: usize = 28;
+const FSXATTR_BYTES: usize = 28;
 
 /// Returns the reply to a read-only command, or `None` for an unknown one.
 fn answer(inode: &Inode, command: u32) -> Option<Vec<u8>> {
     Some(match command {
-        FS_IOC_GETFLAGS | FS_IOC32_GETFLAGS => (inode.flags.bits() & VISIBLE).to_ne_bytes().into(),
+        FS_IOC_GETFLAGS | FS_IOC32_GETFLAGS => (inode.flags.bits() & VISIBLE_FLAGS).to_ne_bytes().into(),
         command if GETVERSION.contains(&command) => inode.generation.to_ne_bytes().into(),
         FS_IOC_FSGETXATTR => {
             let set = XFLAGS.iter().filter(|(_, flag)| inode.flags.contains(*flag));
-            let mut answer = vec![0; FSXATTR];
+            let mut answer = vec![0; FSXATTR_BYTES];
             answer[..4].copy_from_slice(&set.map(|(bit, _)| bit).sum::<u32>().to_ne_bytes());
             // The project id follows the flags, the extent size hint and the extent count.
             answer[12..16].copy_from_slice(&inode.project.to_ne_bytes());
@@ -99,7 +100,7 @@ impl Ext4 {
         let inode = self.inode(node)?;
         if let Some(flags) = changed(&inode, args.command, args.data)? {
             if flags.contains(InodeFlags::IMMUTABLE) {
-                // Data accepted so far is written out; later writes fail.
+                // Data that was already accepted is written out; later writes fail.
                 self.write_out(request, node, 0).await?;
             }
             self.set_flags(&inode, flags)?;

@@ -19,19 +19,19 @@ use crate::{Ext4, names, setattr};
 impl FileSystem for Ext4 {
     fn forget(&self, node: NodeId, lookups: u64) {
         let (Some(reaper), Ok(number)) = (&self.reaper, self.number(node)) else { return };
-        let forgotten = self.known.forget(number, lookups);
+        let forgotten = self.lookup_counts.forget(number, lookups);
         if forgotten.is_some() {
             self.filesystem.release(number);
-            self.lost.forget(number);
+            self.write_errors.forget(number);
             self.writers.forget(number);
             if let Some(writing) = &self.writing {
                 writing.forgotten(number);
             }
         }
         match forgotten {
-            Some(ForgottenInode { nameless: true, .. }) => reaper.free(number),
+            Some(ForgottenInode { unlinked: true, .. }) => reaper.free(number),
             // Failures are logged.
-            Some(ForgottenInode { read: Some(time), .. }) => drop(self.store_read(number, time)),
+            Some(ForgottenInode { atime: Some(time), .. }) => drop(self.store_atime(number, time)),
             _ => {}
         }
     }
@@ -83,7 +83,7 @@ impl FileSystem for Ext4 {
         let inode = self.inode(node)?;
         may_open(&inode, args.flags)?;
         let opened = self.opened(request, inode.number, args.flags);
-        self.has_writes_ask(request, node, args.flags).await;
+        self.require_getattr_before_write(request, node, args.flags).await;
         Ok(self.opened_mapped(request, &inode, opened))
     }
 
@@ -97,7 +97,7 @@ impl FileSystem for Ext4 {
         let made = self.make(request, parent, name.as_bytes(), NewInodeKind::Regular, args.mode, args.umask);
         let inode = match made {
             Err(Errno::EXIST) if args.flags & O_EXCL == 0 => {
-                let inode = self.made_already(parent, name.as_bytes())?;
+                let inode = self.existing_inode(parent, name.as_bytes())?;
                 may_open(&inode, args.flags)?;
                 inode
             }
@@ -114,7 +114,7 @@ impl FileSystem for Ext4 {
         parent: NodeId,
         args: CreateArgs,
     ) -> Result<Created, Errno> {
-        let entry = self.make_nameless(request, parent, args.mode, args.umask)?;
+        let entry = self.create_tmpfile(request, parent, args.mode, args.umask)?;
         let inode = self.inode(entry.node)?;
         let opened = self.opened_mapped(request, &inode, self.opened(request, inode.number, args.flags));
         let entry = Entry { attributes_expiry: self.expiry(&inode), ..entry };
@@ -128,8 +128,8 @@ impl FileSystem for Ext4 {
         name: Name<'_>,
         new: NewNode,
     ) -> Result<Entry, Errno> {
-        let what = names::making(&new)?;
-        Ok(self.entry_with_lookup(&self.make(request, parent, name.as_bytes(), what, new.mode, new.umask)?))
+        let kind = names::new_inode_kind(&new)?;
+        Ok(self.entry_with_lookup(&self.make(request, parent, name.as_bytes(), kind, new.mode, new.umask)?))
     }
 
     async fn mkdir(
@@ -150,8 +150,8 @@ impl FileSystem for Ext4 {
         name: Name<'_>,
         target: &CStr,
     ) -> Result<Entry, Errno> {
-        let what = NewInodeKind::Symlink(target.to_bytes());
-        Ok(self.entry_with_lookup(&self.make(request, parent, name.as_bytes(), what, 0o777, 0)?))
+        let kind = NewInodeKind::Symlink(target.to_bytes());
+        Ok(self.entry_with_lookup(&self.make(request, parent, name.as_bytes(), kind, 0o777, 0)?))
     }
 
     async fn link(
@@ -165,11 +165,11 @@ impl FileSystem for Ext4 {
     }
 
     async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        self.take_out(parent, name.as_bytes(), false)
+        self.remove_dentry(parent, name.as_bytes(), false)
     }
 
     async fn rmdir(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        self.take_out(parent, name.as_bytes(), true)
+        self.remove_dentry(parent, name.as_bytes(), true)
     }
 
     async fn rename(
@@ -237,13 +237,13 @@ impl FileSystem for Ext4 {
     }
 
     async fn fallocate(&self, request: &Request<'_>, node: NodeId, args: Fallocate) -> Result<(), Errno> {
-        let (number, what) = (self.number(node)?, setattr::fallocation(args.mode)?);
-        setattr::may_allocate(&self.inode(node)?, what)?;
+        let (number, mode) = (self.number(node)?, setattr::fallocation(args.mode)?);
+        setattr::may_allocate(&self.inode(node)?, mode)?;
         let rights = self.filesystem.rights(request.uid(), request.gid());
         let range = (args.offset, args.length);
         self.with_space(|| match &self.writing {
-            Some(writing) => writing.fallocate(number, what, range, rights),
-            None => self.filesystem.fallocate_as(number, what, range, rights),
+            Some(writing) => writing.fallocate(number, mode, range, rights),
+            None => self.filesystem.fallocate_as(number, mode, range, rights),
         })
     }
 
@@ -251,7 +251,7 @@ impl FileSystem for Ext4 {
         self.closed(self.number(node)?, &args);
         if let (Some(writing), Ok(mut inode)) = (&self.writing, self.inode(node)) {
             writing.overlay(&mut inode);
-            self.note_read_past_us(&mut inode);
+            self.record_direct_read(&mut inode);
             writing.closed(inode.number);
         }
         Ok(())
@@ -265,7 +265,7 @@ impl FileSystem for Ext4 {
         _data_only: bool,
     ) -> Result<(), Errno> {
         // The kernel sends FSYNC only when no write-back error is left to report.
-        self.lost.knows(self.number(node)?, number_of(handle));
+        self.write_errors.mark_reported(self.number(node)?, number_of(handle));
         self.sync_one(node)
     }
 

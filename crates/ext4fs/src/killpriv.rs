@@ -7,7 +7,7 @@ use shunt_fuse::Errno;
 use crate::Ext4;
 
 /// File capabilities, which a write by an unprivileged user removes.
-const CAPABILITY: &[u8] = b"security.capability";
+const CAPABILITY_XATTR: &[u8] = b"security.capability";
 
 const SETUID: u16 = 0o4000;
 const SETGID: u16 = 0o2000;
@@ -21,7 +21,7 @@ pub(crate) fn without_setid(permissions: u16) -> u16 {
 }
 
 impl Ext4 {
-    /// Removes what an unprivileged write removes: file capabilities and the setuid and setgid bits.
+    /// Removes the privileges that an unprivileged write removes: file capabilities and the setuid and setgid bits.
     pub(crate) fn drop_privileges(&self, inode: &Inode) -> Result<(), Errno> {
         self.drop_capability(inode)?;
         let permissions = without_setid(inode.permissions);
@@ -40,7 +40,7 @@ impl Ext4 {
     }
 
     pub(crate) fn drop_capability(&self, inode: &Inode) -> Result<(), Errno> {
-        match self.filesystem.remove_xattr(inode.number, CAPABILITY) {
+        match self.filesystem.remove_xattr(inode.number, CAPABILITY_XATTR) {
             Ok(_) | Err(shunt_ext4::Error::NoAttribute) => Ok(()),
             Err(error) => self.to_errno(Err(error)),
         }

@@ -24,7 +24,6 @@ mod attributes;
 mod corruption_log;
 mod direct_write;
 mod dirty_data;
-mod elsewhere;
 mod error_policy;
 mod flags;
 mod fuse_ops;
@@ -35,6 +34,7 @@ mod lost;
 mod low_space;
 mod mapped;
 mod names;
+mod notification_sent;
 mod opens;
 mod reaper;
 mod reply;
@@ -54,10 +54,10 @@ use shunt_extmap::Connection;
 use shunt_fuse::Config;
 use shunt_fuse::mount::MountOptions;
 
-use corruption_log::Damage;
+use corruption_log::CorruptionLog;
 use direct_write::DirectWrites;
 use lookup_count::LookupCounts;
-use lost::Lost;
+use lost::WriteErrors;
 use low_space::LowSpace;
 use mapped::Mapped;
 use reaper::Reaper;
@@ -73,13 +73,13 @@ pub struct Ext4 {
     filesystem: Arc<Filesystem>,
     /// The file that contains the image. The kernel may read content from it directly.
     image: Option<Arc<OwnedFd>>,
-    damage: Damage,
+    corruption_log: CorruptionLog,
     /// Metadata corruption ends all changes, as with `errors=remount-ro`.
-    ends_at_damage: bool,
+    errors_remount_ro: bool,
     /// Lookup counts of the kernel. Kept only where inodes can be freed.
-    known: LookupCounts,
+    lookup_counts: LookupCounts,
     /// Failed WRITE requests of the write-back cache.
-    lost: Lost,
+    write_errors: WriteErrors,
     /// Inodes with writable handles, which may have dirty pages.
     writers: Arc<Writers>,
     /// Set where the kernel keeps dirty pages for which the engine has not allocated blocks.
@@ -121,10 +121,10 @@ impl Ext4 {
             read_times: ReadTimes::default(),
             filesystem,
             image: image.map(Arc::new),
-            damage: Damage::default(),
-            ends_at_damage: false,
-            known: LookupCounts::default(),
-            lost: Lost::default(),
+            corruption_log: CorruptionLog::default(),
+            errors_remount_ro: false,
+            lookup_counts: LookupCounts::default(),
+            write_errors: WriteErrors::default(),
             low_space,
             writers,
             reaper,
@@ -141,14 +141,14 @@ impl Ext4 {
 
     /// Ends all changes once corrupt metadata is found, as `errors=remount-ro`. Otherwise only operations on the corrupt
     /// objects fail.
-    pub fn with_end_at_damage(mut self, ends: bool) -> Self {
-        self.ends_at_damage = ends;
+    pub fn with_errors_remount_ro(mut self, enabled: bool) -> Self {
+        self.errors_remount_ro = enabled;
         self
     }
 
     /// Returns the errors of the image since the mount.
     pub fn damage_counts(&self) -> DamageCounts {
-        self.damage.counts()
+        self.corruption_log.counts()
     }
 
     /// Lets the kernel read files directly from the block device that holds the image or was made of it, and write them where
@@ -174,13 +174,13 @@ impl Ext4 {
     }
 
     /// Reports whether this mount can change the image.
-    pub fn is_writable(&self) -> bool {
+    pub(crate) fn is_writable(&self) -> bool {
         self.reaper.is_some()
     }
 
     /// Counts the inodes with a lookup count.
     pub fn known_inodes(&self) -> u64 {
-        self.known.len()
+        self.lookup_counts.len()
     }
 
     /// Returns the session configuration for this file system.
@@ -210,11 +210,11 @@ impl Ext4 {
             low_space.end();
         }
         // Failures are logged.
-        let _ = self.settle_reads();
+        let _ = self.flush_atimes();
         if let Some(writing) = &self.writing {
             writing.finish();
         }
-        for number in self.known.take_nameless() {
+        for number in self.lookup_counts.take_unlinked() {
             reaper.free(number);
         }
         reaper.end();
@@ -222,7 +222,10 @@ impl Ext4 {
             writing.end();
         }
         if let Err(error) = self.filesystem.finish() {
-            tracing::error!("cannot commit the last changes at unmount: {error}; run e2fsck -f on the image");
+            tracing::error!(
+                "cannot commit the last changes at unmount: {}; run e2fsck -f on the image",
+                error.cause()
+            );
         }
     }
 }

@@ -22,13 +22,13 @@ use crate::low_space::LowSpace;
 use crate::opens::{appends, number_of, only_writes, rights_of};
 
 /// Free bytes that may be unusable for a file: its extent tree needs blocks too, and other files have blocks reserved.
-const TO_SPARE: u64 = 1 << 20;
+const UNUSABLE_SPACE_BYTES: u64 = 1 << 20;
 
 /// The last failed WRITE of an inode.
 #[derive(Debug)]
 struct Failure {
     errno: Errno,
-    /// Length of that WRITE in bytes. ENOSPC is no longer reported once this much and [`TO_SPARE`] are free.
+    /// Length of that WRITE in bytes. ENOSPC is no longer reported once this much and [`UNUSABLE_SPACE_BYTES`] are free.
     length: u64,
     /// Handles with a smaller number were open when the WRITE failed.
     at: u64,
@@ -38,13 +38,13 @@ struct Failure {
 
 /// Failed WRITEs by inode, until the kernel forgets the inode.
 #[derive(Debug, Default)]
-pub(crate) struct Lost {
-    /// Number of opens and failures so far, in one sequence.
+pub(crate) struct WriteErrors {
+    /// Number of opens and failures, in one sequence.
     clock: AtomicU64,
     failures: Mutex<HashMap<u32, Failure>>,
 }
 
-impl Lost {
+impl WriteErrors {
     /// Returns the number of a newly opened handle.
     pub(crate) fn opened(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed) & u64::MAX >> 8
@@ -66,12 +66,12 @@ impl Lost {
             }
             (failure.errno, failure.length)
         };
-        self.knows(inode, handle);
+        self.mark_reported(inode, handle);
         (errno != Errno::NOSPC || !has_room(length)).then_some(errno)
     }
 
     /// Marks the failure as reported to a handle, by GETATTR or fsync.
-    pub(crate) fn knows(&self, inode: u32, handle: u64) {
+    pub(crate) fn mark_reported(&self, inode: u32, handle: u64) {
         if let Some(failure) = self.failures.lock().get_mut(&inode)
             && handle < failure.at
         {
@@ -93,7 +93,7 @@ impl Lost {
 impl Ext4 {
     /// Records that a WRITE of the write-back cache failed.
     pub(crate) fn write_back_failed(&self, request: &Request<'_>, inode: u32, errno: Errno, length: usize) {
-        self.lost.fail(inode, errno, length as u64);
+        self.write_errors.fail(inode, errno, length as u64);
         request.session().caches().invalidate_node(crate::reply::node(inode), None);
     }
 
@@ -106,10 +106,10 @@ impl Ext4 {
         if inode.flags.contains(InodeFlags::IMMUTABLE) {
             return Err(Errno::PERM);
         }
-        let lost = self.lost.unreported(inode.number, number_of(handle), |length| {
-            self.has_room(length + TO_SPARE, rights_of(handle))
+        let error = self.write_errors.unreported(inode.number, number_of(handle), |length| {
+            self.has_room(length + UNUSABLE_SPACE_BYTES, rights_of(handle))
         });
-        if let Some(errno) = lost {
+        if let Some(errno) = error {
             return Err(errno);
         }
         // Handles that also read may request the size only, and must not fail then.

@@ -9,7 +9,7 @@
 //!    the memory that may be dirty.
 //! 2. A thread compares the free space with the dirty data, as often as the fastest writer could use up the difference. The dirty
 //!    data is at most the limit of the mount, and at most all dirty pages of the machine (`Dirty` and `Writeback` of
-//!    `/proc/meminfo`). Where the difference falls below [`MARGIN`], the cached attributes of files that are open for writing
+//!    `/proc/meminfo`). Where the difference falls below [`LOW_SPACE_BYTES`], the cached attributes of files that are open for writing
 //!    are invalidated, and later ones are not cached beyond one request. The kernel then sends a GETATTR before each
 //!    `write(2)`, whose handler has the kernel write out dirty data. A writer thus gets ENOSPC at most one `write(2)` late.
 
@@ -26,25 +26,25 @@ use crate::dirty_data::DirtyData;
 use crate::writers::Writers;
 
 /// Below this many free bytes, less dirty ones, each write is preceded by a GETATTR.
-const MARGIN: u64 = 64 << 20;
+const LOW_SPACE_BYTES: u64 = 64 << 20;
 
 /// Below this many free bytes, less dirty ones, dirty data is written out before a write is accepted: the largest usual write,
-/// plus the error of the kernel's counters (at most 1 MiB for each CPU here).
-const NEAR_END: u64 = 8 << 20;
+/// plus the error of the kernel's counters (assumed to be at most 1 MiB for each CPU).
+const NEAR_END_BYTES: u64 = 8 << 20;
 
 /// Upper bound of the bytes that writers dirty in a second.
-const FASTEST: u64 = 16 << 30;
+const MAX_BYTES_PER_SECOND: u64 = 16 << 30;
 
-const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
-const MAX_BACKOFF: Duration = Duration::from_secs(1);
+const MIN_INTERVAL: Duration = Duration::from_millis(2);
+const MAX_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Source of the free-space figures, as far as the daemon can know them.
-struct Supply {
+struct FreeSpace {
     filesystem: Arc<Filesystem>,
     dirty: DirtyData,
 }
 
-impl Supply {
+impl FreeSpace {
     fn free(&self) -> u64 {
         self.filesystem.room(ReservedAccess::Common)
     }
@@ -58,7 +58,7 @@ impl Supply {
 }
 
 struct State {
-    supply: Supply,
+    free_space: FreeSpace,
     writers: Arc<Writers>,
     is_low: AtomicBool,
     /// The thread sleeps until the next open.
@@ -92,7 +92,7 @@ impl LowSpace {
         dirty: DirtyData,
     ) -> std::io::Result<Self> {
         let state = Arc::new(State {
-            supply: Supply { filesystem, dirty },
+            free_space: FreeSpace { filesystem, dirty },
             writers,
             is_low: AtomicBool::new(false),
             rests: AtomicBool::new(false),
@@ -113,7 +113,7 @@ impl LowSpace {
 
     /// Reports whether dirty data has to be written out before more is accepted.
     pub(crate) fn is_near_end(&self) -> bool {
-        self.is_low() && self.state.supply.unclaimed() < NEAR_END
+        self.is_low() && self.state.free_space.unclaimed() < NEAR_END_BYTES
     }
 
     /// Records that a file was opened for writing.
@@ -127,7 +127,7 @@ impl LowSpace {
             let _ends = state.ends.lock();
             state.changed.notify_all();
         }
-        if state.supply.unclaimed() < MARGIN {
+        if state.free_space.unclaimed() < LOW_SPACE_BYTES {
             state.is_low.store(true, Ordering::Release);
         }
     }
@@ -159,16 +159,16 @@ impl State {
                 self.rests.store(false, Ordering::SeqCst);
                 continue;
             }
-            let unclaimed = self.supply.unclaimed();
-            self.judge(unclaimed);
-            self.changed.wait_for(&mut ends, pause(unclaimed));
+            let unclaimed = self.free_space.unclaimed();
+            self.update(unclaimed);
+            self.changed.wait_for(&mut ends, interval(unclaimed));
         }
     }
 
-    fn judge(&self, unclaimed: u64) {
-        if unclaimed >= 2 * MARGIN {
+    fn update(&self, unclaimed: u64) {
+        if unclaimed >= 2 * LOW_SPACE_BYTES {
             self.is_low.store(false, Ordering::Release);
-        } else if unclaimed < MARGIN {
+        } else if unclaimed < LOW_SPACE_BYTES {
             let was_low = self.is_low.swap(true, Ordering::AcqRel);
             let Some(caches) = &*self.caches.read() else { return };
             // The attributes of files whose writers also read are cached, so an invalidation that came before the reply that
@@ -182,10 +182,10 @@ impl State {
 }
 
 /// Returns the least time until the margin can be reached.
-fn pause(unclaimed: u64) -> Duration {
-    let left = unclaimed.saturating_sub(MARGIN);
-    let micros = left.saturating_mul(1_000_000) / FASTEST;
-    Duration::from_micros(micros).clamp(SHORTEST_PAUSE, MAX_BACKOFF)
+fn interval(unclaimed: u64) -> Duration {
+    let left = unclaimed.saturating_sub(LOW_SPACE_BYTES);
+    let micros = left.saturating_mul(1_000_000) / MAX_BYTES_PER_SECOND;
+    Duration::from_micros(micros).clamp(MIN_INTERVAL, MAX_INTERVAL)
 }
 
 #[cfg(test)]
@@ -193,10 +193,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_come_before_the_margin_is_reached() {
-        assert_eq!(pause(0), SHORTEST_PAUSE);
-        assert_eq!(pause(MARGIN), SHORTEST_PAUSE);
-        assert_eq!(pause(MARGIN + (1 << 30)), Duration::from_micros(62_500));
-        assert_eq!(pause(u64::MAX), MAX_BACKOFF);
+    fn next_sample_comes_before_the_margin_is_reached() {
+        assert_eq!(interval(0), MIN_INTERVAL);
+        assert_eq!(interval(LOW_SPACE_BYTES), MIN_INTERVAL);
+        assert_eq!(interval(LOW_SPACE_BYTES + (1 << 30)), Duration::from_micros(62_500));
+        assert_eq!(interval(u64::MAX), MAX_INTERVAL);
     }
 }

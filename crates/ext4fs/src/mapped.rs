@@ -10,22 +10,21 @@ use shunt_extmap::{Connection, Extent};
 use shunt_fuse::{Backing, Opened, Passthrough, Request};
 
 use crate::Ext4;
-use crate::direct_write::DirectWrites;
 use crate::opens::rights_of;
 
 /// Maximum number of extents of a mapped file. A file with more is read through the daemon.
 const MAX_EXTENTS_PER_FILE: usize = 1 << 16;
 
 /// Maximum number of files that stay mapped after their last close. The kernel drops a file's page cache with its mapping.
-const MAX_KEPT_FILES: usize = 4096;
-/// Maximum number of extents of kept files, at 64 bytes of kernel memory each.
-const MAX_KEPT_EXTENTS: usize = 1 << 18;
+const MAX_CACHED_FILES: usize = 4096;
+/// Maximum number of extents of cached files, at 64 bytes of kernel memory each.
+const MAX_CACHED_EXTENTS: usize = 1 << 18;
 
 /// A device, and the files mapped to it.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     connection: Connection,
-    kept: Mutex<MappedFileCache>,
+    cache: Mutex<MappedFileCache>,
 }
 
 /// LRU cache of mapped files.
@@ -33,7 +32,7 @@ pub(crate) struct Mapped {
 struct MappedFileCache {
     files: HashMap<u32, File>,
     extents: usize,
-    /// Number of uses so far.
+    /// Number of uses of all files.
     clock: u64,
 }
 
@@ -54,9 +53,9 @@ impl MappedFileCache {
 
     /// Adds a file. Returns the evicted ones for the caller to drop.
     #[must_use]
-    fn keep(&mut self, number: u32, backing: Backing, extents: usize) -> Vec<File> {
+    fn insert(&mut self, number: u32, backing: Backing, extents: usize) -> Vec<File> {
         let mut dropped = Vec::new();
-        if self.files.len() >= MAX_KEPT_FILES || self.extents + extents > MAX_KEPT_EXTENTS {
+        if self.files.len() >= MAX_CACHED_FILES || self.extents + extents > MAX_CACHED_EXTENTS {
             // Evicts the older half: finding the median is expensive, and done once for that many files.
             let mut uses: Vec<u64> = self.files.values().map(|file| file.used).collect();
             let middle = uses.len() / 2;
@@ -75,11 +74,11 @@ impl MappedFileCache {
 
 impl Mapped {
     pub(crate) fn new(connection: Connection) -> Self {
-        Self { connection, kept: Mutex::default() }
+        Self { connection, cache: Mutex::default() }
     }
 
     fn map(&self, passthrough: &Passthrough, fs: &Ext4, inode: &Inode) -> Option<Backing> {
-        if let Some(backing) = self.kept.lock().find(inode.number) {
+        if let Some(backing) = self.cache.lock().find(inode.number) {
             return Some(backing);
         }
         let extents = fs.to_errno(fs.filesystem.extents(inode, MAX_EXTENTS_PER_FILE)).ok()??;
@@ -95,7 +94,7 @@ impl Mapped {
         let backing = passthrough.share(node, file.as_fd());
         let backing =
             backing.inspect_err(|errno| tracing::debug!(%errno, "cannot register a backing file")).ok()?;
-        let evicted = self.kept.lock().keep(inode.number, backing.clone(), extents.len());
+        let evicted = self.cache.lock().insert(inode.number, backing.clone(), extents.len());
         // Unregistering backing files takes system calls, so it happens outside the lock.
         drop(evicted);
         Some(backing)
@@ -115,11 +114,5 @@ impl Ext4 {
             Some(backing) => Opened::passthrough(opened.handle, backing).no_flush(),
             None => opened,
         }
-    }
-
-    /// Counts the files that the kernel reads directly, open or cached; `None` without passthrough.
-    pub fn mapped_files(&self) -> Option<u64> {
-        let read = self.mapped.as_ref().map(|mapped| mapped.kept.lock().files.len() as u64);
-        read.or_else(|| self.writing.as_ref().map(DirectWrites::len))
     }
 }

@@ -1,13 +1,13 @@
 //! Dentry operations: lookup, create, link, unlink and rename. An inode that loses its last name goes to the reaper, at once or
 //! when the kernel forgets it.
 
-use shunt_ext4::{Corruption, Error, Inode, Move, MoveMode, New, NewInodeKind, ROOT};
+use shunt_ext4::{Corruption, Error, Inode, Move, NewInode, NewInodeKind, ROOT, RenameMode};
 use shunt_fuse::{Entry, Errno, Expiry, FileType, NewNode, NodeId, RenameFlags, Request};
 
 use crate::Ext4;
 
-fn new(request: &Request<'_>, mode: u32, umask: u32) -> New {
-    New {
+fn new(request: &Request<'_>, mode: u32, umask: u32) -> NewInode {
+    NewInode {
         permissions: (mode & 0o7777) as u16,
         umask: (umask & 0o777) as u16,
         uid: request.uid(),
@@ -16,7 +16,7 @@ fn new(request: &Request<'_>, mode: u32, umask: u32) -> New {
 }
 
 /// Translates the mode and device number of `mknod(2)`.
-pub(crate) fn making(node: &NewNode) -> Result<NewInodeKind<'static>, Errno> {
+pub(crate) fn new_inode_kind(node: &NewNode) -> Result<NewInodeKind<'static>, Errno> {
     let (major, minor) = shunt_fuse::decode_device(node.rdev);
     Ok(match FileType::from_mode(node.mode) {
         Some(FileType::Regular) | None => NewInodeKind::Regular,
@@ -63,16 +63,16 @@ impl Ext4 {
         request: &Request<'_>,
         parent: NodeId,
         name: &[u8],
-        what: NewInodeKind<'_>,
+        kind: NewInodeKind<'_>,
         mode: u32,
         umask: u32,
     ) -> Result<Inode, Errno> {
         let (parent, new) = (self.number(parent)?, new(request, mode, umask));
-        self.with_space(|| self.filesystem.create(parent, name, what, &new))
+        self.with_space(|| self.filesystem.create(parent, name, kind, &new))
     }
 
     /// Creates a file without a name (`O_TMPFILE`), which `link(2)` may name later.
-    pub(crate) fn make_nameless(
+    pub(crate) fn create_tmpfile(
         &self,
         request: &Request<'_>,
         parent: NodeId,
@@ -80,9 +80,9 @@ impl Ext4 {
         umask: u32,
     ) -> Result<Entry, Errno> {
         let (parent, new) = (self.number(parent)?, new(request, mode, umask));
-        let inode = self.with_space(|| self.filesystem.create_nameless(parent, &new))?;
+        let inode = self.with_space(|| self.filesystem.create_tmpfile(parent, &new))?;
         let entry = self.entry_with_lookup(&inode);
-        self.lost_name(&inode);
+        self.reap_if_unlinked(&inode);
         Ok(entry)
     }
 
@@ -96,18 +96,18 @@ impl Ext4 {
         let (number, parent) = (self.number(node)?, self.number(parent)?);
         let rights = self.filesystem.rights(request.uid(), request.gid());
         let inode = self.with_space(|| self.filesystem.link_as(number, parent, name, rights))?;
-        self.known.name(number);
+        self.lookup_counts.name(number);
         Ok(inode)
     }
 
     /// Removes the dentry of a directory, or of another inode.
-    pub(crate) fn take_out(&self, parent: NodeId, name: &[u8], directory: bool) -> Result<(), Errno> {
+    pub(crate) fn remove_dentry(&self, parent: NodeId, name: &[u8], directory: bool) -> Result<(), Errno> {
         let parent = self.number(parent)?;
         let left = match directory {
             true => self.filesystem.remove_directory(parent, name),
             false => self.filesystem.unlink(parent, name),
         };
-        self.lost_name(&self.to_errno(left)?);
+        self.reap_if_unlinked(&self.to_errno(left)?);
         Ok(())
     }
 
@@ -123,9 +123,9 @@ impl Ext4 {
             return Err(Errno::INVAL);
         }
         let mode = match flags {
-            _ if flags.contains(RenameFlags::NOREPLACE) => MoveMode::Keep,
-            _ if flags.contains(RenameFlags::EXCHANGE) => MoveMode::Exchange,
-            _ => MoveMode::Replace,
+            _ if flags.contains(RenameFlags::NOREPLACE) => RenameMode::Keep,
+            _ if flags.contains(RenameFlags::EXCHANGE) => RenameMode::Exchange,
+            _ => RenameMode::Replace,
         };
         let whiteout = flags.contains(RenameFlags::WHITEOUT).then(|| (request.uid(), request.gid()));
         let (old, new) = ((self.number(from.0)?, from.1), (self.number(to.0)?, to.1));
@@ -133,15 +133,15 @@ impl Ext4 {
         let how = Move { mode, whiteout };
         let replaced = self.with_space(|| self.filesystem.rename_as(old, new, &how, rights))?;
         if let Some(inode) = replaced {
-            self.lost_name(&inode);
+            self.reap_if_unlinked(&inode);
         }
         Ok(())
     }
 
     /// Frees an inode without links at once if it has no lookup count, else when the kernel forgets it.
-    fn lost_name(&self, inode: &Inode) {
+    fn reap_if_unlinked(&self, inode: &Inode) {
         if inode.links == 0
-            && self.known.unname(inode.number)
+            && self.lookup_counts.mark_unlinked(inode.number)
             && let Some(reaper) = &self.reaper
         {
             reaper.free(inode.number);
@@ -149,7 +149,7 @@ impl Ext4 {
     }
 
     /// Returns the inode that a concurrent create has given this name.
-    pub(crate) fn made_already(&self, parent: NodeId, name: &[u8]) -> Result<Inode, Errno> {
+    pub(crate) fn existing_inode(&self, parent: NodeId, name: &[u8]) -> Result<Inode, Errno> {
         let found = self.filesystem.find(&self.inode(parent)?, name);
         self.to_errno(found.map_err(|error| match error {
             Error::NotFound => Error::Exists,

@@ -1,12 +1,12 @@
 //! Open handles: access checks at open, and what each handle permits. The state of an open is encoded in its handle number;
-//! only the counts of writable handles are kept elsewhere (`writers`).
+//! only the counts of writable handles are kept in `writers`.
 
 use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{Inode, Kind, ReservedAccess};
 use shunt_fuse::{Errno, FileHandle, NodeId, Opened, ReleaseArgs, Request};
 
 use crate::Ext4;
-use crate::elsewhere::Elsewhere;
+use crate::notification_sent::NotificationSent;
 
 pub(crate) const O_EXCL: u32 = rustix::fs::OFlags::EXCL.bits();
 const O_APPEND: u32 = rustix::fs::OFlags::APPEND.bits();
@@ -60,14 +60,14 @@ impl Ext4 {
     /// GETATTR.
     ///
     /// The kernel must have dropped them before that write, hence before the reply to the open.
-    pub(crate) async fn has_writes_ask(&self, request: &Request<'_>, node: NodeId, flags: u32) {
+    pub(crate) async fn require_getattr_before_write(&self, request: &Request<'_>, node: NodeId, flags: u32) {
         if flags & O_ACCMODE == 0 || !self.is_low() {
             return;
         }
         let caches = request.session().caches();
         caches.invalidate_node(node, None);
         if let Some(settled) = caches.settled(node) {
-            Elsewhere::wait_for(settled).await;
+            NotificationSent::wait_for(settled).await;
         }
     }
 
@@ -86,12 +86,12 @@ impl Ext4 {
             (flags & O_APPEND != 0, APPENDS),
         ];
         let how: u64 = bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum();
-        let opened = Opened::cached(FileHandle(self.lost.opened() << NUMBER_SHIFT | how));
+        let opened = Opened::cached(FileHandle(self.write_errors.opened() << NUMBER_SHIFT | how));
         if self.sees_all_reads() { opened } else { opened.keep_cache() }
     }
 
     pub(crate) fn closed(&self, inode: u32, args: &ReleaseArgs) {
-        self.lost.closed(inode, number_of(args.handle));
+        self.write_errors.closed(inode, number_of(args.handle));
         if args.flags & O_ACCMODE != 0 {
             self.writers.closed(inode, !only_writes(args.handle));
         }

@@ -11,7 +11,7 @@ use shunt_ext4::Filesystem;
 
 /// Delay after the first inode of a batch: waking the thread for each would cost the unlinking callers more than the unlinking
 /// itself.
-const GATHERING: Duration = Duration::from_millis(2);
+const BATCH_DELAY: Duration = Duration::from_millis(2);
 
 enum Work {
     Free(u32),
@@ -53,7 +53,7 @@ impl Reaper {
     /// Queues an inode that is no longer in use to be freed.
     pub(crate) fn free(&self, number: u32) {
         if let Some(work) = &*self.work.lock() {
-            // The receiver is gone only at the end; the next mount recovers the orphan.
+            // The receiver is closed only at the end; the next mount recovers the orphan.
             let _ = work.send(Work::Free(number));
         }
     }
@@ -80,7 +80,7 @@ impl Reaper {
 fn run(filesystem: &Filesystem, work: &Receiver<Work>, before: &OnceLock<Before>) {
     for first in work {
         if let Work::Free(_) = first {
-            thread::sleep(GATHERING);
+            thread::sleep(BATCH_DELAY);
         }
         for work in std::iter::once(first).chain(work.try_iter()) {
             match work {

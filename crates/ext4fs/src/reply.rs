@@ -1,4 +1,4 @@
-//! Replies that several operations share: entries, attributes, content and errors. Errors of the engine become errnos here, and
+//! Replies that several operations share: entries, attributes, content and errors. Errors of the engine become errnos, and
 //! metadata corruption ends all changes if the mount is set to.
 
 use shunt_ext4::layout::InodeFlags;
@@ -29,23 +29,23 @@ impl Ext4 {
     pub(crate) fn inode(&self, node: NodeId) -> Result<Inode, Errno> {
         match self.filesystem.inode(self.number(node)?) {
             Err(Error::NotFound) => Err(Errno::STALE),
-            inode => Ok(self.as_read(self.to_errno(inode)?)),
+            inode => Ok(self.with_pending_atime(self.to_errno(inode)?)),
         }
     }
 
     /// Like [`entry`](Self::entry), and increments the lookup count.
     pub(crate) fn entry_with_lookup(&self, inode: &Inode) -> Entry {
         if self.is_writable() {
-            self.known.increment(inode.number);
+            self.lookup_counts.increment(inode.number);
         }
         self.entry(inode)
     }
 
-    /// Returns the entry of an inode. The kernel may cache it forever, because only this mount changes the image, unless writes
-    /// must send a GETATTR first.
+    /// Returns the entry of an inode. The kernel may cache it without expiry, because only this mount changes the image, unless
+    /// writes must send a GETATTR first.
     pub(crate) fn entry(&self, inode: &Inode) -> Entry {
         let mut attributes = self.attributes(inode);
-        if let Some(read) = self.unstored_read(inode.number) {
+        if let Some(read) = self.pending_atime(inode.number) {
             attributes.atime = timestamp(read);
         }
         let generation = inode.generation.into();
@@ -60,7 +60,7 @@ impl Ext4 {
             Some(writing) if inode.kind == Kind::Regular => {
                 let mut inode = inode.clone();
                 writing.overlay(&mut inode);
-                self.note_read_past_us(&mut inode);
+                self.record_direct_read(&mut inode);
                 attributes(&inode, block_size)
             }
             _ => attributes(inode, block_size),

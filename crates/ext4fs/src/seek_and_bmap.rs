@@ -4,7 +4,7 @@ use shunt_ext4::{Error, Inode, Kind, Mapping};
 use shunt_fuse::{Capabilities, Errno, NodeId, Request, Whence};
 
 use crate::Ext4;
-use crate::elsewhere::Elsewhere;
+use crate::notification_sent::NotificationSent;
 
 impl Ext4 {
     /// Makes the kernel write out dirty data from `offset` on. The engine knows neither the data in the page cache nor a size
@@ -24,7 +24,7 @@ impl Ext4 {
         let caches = request.session().caches();
         caches.invalidate_node(node, Some(offset..offset));
         if let Some(settled) = caches.settled(node) {
-            Elsewhere::wait_for(settled).await;
+            NotificationSent::wait_for(settled).await;
         }
         Ok(())
     }
@@ -55,15 +55,15 @@ impl Ext4 {
         }
         let bytes = block.checked_mul(size.into()).ok_or(Errno::FBIG)?;
         let Ok(logical) = u32::try_from(bytes / u64::from(own)) else { return Ok(0) };
-        let wanted = (size / own).max(1);
-        let run = match self.filesystem.map(inode, logical, wanted) {
+        let needed = (size / own).max(1);
+        let run = match self.filesystem.map(inode, logical, needed) {
             // Inline data lies in the inode.
             Err(Error::Invalid) => Err(Errno::OPNOTSUPP),
             run => self.to_errno(run),
         }?;
-        let Mapping::Written(at) = run.place else { return Ok(0) };
+        let Mapping::Written(at) = run.mapping else { return Ok(0) };
         let at = at * u64::from(own) + bytes % u64::from(own);
-        if run.length < wanted || !at.is_multiple_of(size.into()) {
+        if run.length < needed || !at.is_multiple_of(size.into()) {
             Err(Errno::INVAL)
         } else {
             Ok(at / u64::from(size))

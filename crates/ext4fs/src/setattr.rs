@@ -1,5 +1,5 @@
 //! SETATTR: changes of inode attributes, `chattr` flags and the privilege bits that a write clears. The kernel has checked
-//! permissions; inode flags are checked here.
+//! permissions; this module checks inode flags.
 
 use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{Attributes, Fallocate, Inode, Kind, SetMode, Time};
@@ -44,8 +44,8 @@ fn may_change(inode: &Inode, set: &SetAttributes) -> Result<(), Errno> {
 }
 
 /// Checks whether the flags of an inode permit `fallocate(2)` through a descriptor that was opened before they were set.
-pub(crate) fn may_allocate(inode: &Inode, what: Fallocate) -> Result<(), Errno> {
-    let only_adds = matches!(what, Fallocate::Allocate | Fallocate::KeepSize);
+pub(crate) fn may_allocate(inode: &Inode, mode: Fallocate) -> Result<(), Errno> {
+    let only_adds = matches!(mode, Fallocate::Allocate | Fallocate::KeepSize);
     let immutable = inode.flags.contains(InodeFlags::IMMUTABLE);
     let append_only = inode.flags.contains(InodeFlags::APPEND);
     if immutable || append_only && !only_adds { Err(Errno::PERM) } else { Ok(()) }
@@ -100,13 +100,13 @@ impl Ext4 {
             flags: None,
         };
         if set.atime.is_some() {
-            self.drop_read(inode.number);
+            self.drop_pending_atime(inode.number);
         }
         if let Some(writing) = self.writing.as_ref().filter(|_| set.mtime.is_some()) {
             self.to_errno(writing.time_was_set(inode.number))?;
         }
         let changed = self.to_errno(self.filesystem.set_attributes(inode.number, &change))?;
-        Ok(self.as_read(changed))
+        Ok(self.with_pending_atime(changed))
     }
 
     /// Sets the flags of `chattr`. The kernel has checked the caller.

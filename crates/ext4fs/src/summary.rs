@@ -29,7 +29,7 @@ impl Summary {
 
     /// Returns the session configuration. With `mapped` the kernel reads, and writes, files directly.
     pub fn config(self, mapped: bool) -> Config {
-        let wanted = Capabilities::HANDLE_KILLPRIV_V2
+        let capabilities = Capabilities::HANDLE_KILLPRIV_V2
             | Capabilities::DONT_MASK
             | Capabilities::CACHE_SYMLINKS
             | Capabilities::EXPORT_SUPPORT
@@ -42,7 +42,7 @@ impl Summary {
             // The write-back cache requests attributes again after each close.
             false => Config::new(Profile::Passthrough).without(Capabilities::PASSTHROUGH),
         };
-        config.request(wanted | acls)
+        config.request(capabilities | acls)
     }
 
     /// Returns the mount options. The kernel checks permissions (`default_permissions`); this crate does not.

@@ -9,7 +9,7 @@ impl Ext4 {
     /// Implements `fsync(2)` of a file or directory on any descriptor: one commit contains all earlier changes.
     pub(crate) fn sync_one(&self, node: NodeId) -> Result<(), Errno> {
         let number = self.number(node)?;
-        self.settle_read(number)?;
+        self.flush_atime(number)?;
         if let Some(writing) = &self.writing {
             self.to_errno(writing.settle(number))?;
         }
@@ -18,7 +18,7 @@ impl Ext4 {
 
     /// Implements `syncfs(2)`, which the kernel passes on only for block-device mounts.
     pub(crate) fn sync_all(&self) -> Result<(), Errno> {
-        self.settle_reads()?;
+        self.flush_atimes()?;
         if let Some(writing) = &self.writing {
             self.to_errno(writing.settle_all())?;
         }

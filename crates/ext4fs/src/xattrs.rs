@@ -1,5 +1,5 @@
 //! Extended attributes. The engine stores them; this module hides `trusted.` names from users other than root, and clears
-//! setgid after an ACL change where the kernel asks for it.
+//! setgid after an ACL change where the kernel requests it.
 
 use std::ffi::CStr;
 

@@ -8,21 +8,21 @@ const fn call(direction: u32, kind: u32, number: u32, size: usize) -> libc::Ioct
     ((direction << 30) | ((size as u32) << 16) | (kind << 8) | number) as libc::Ioctl
 }
 
-const WRITE: u32 = 1;
-const READ: u32 = 2;
+const IOC_WRITE: u32 = 1;
+const IOC_READ: u32 = 2;
 
-const BIND: libc::Ioctl = call(READ | WRITE, 0xea, 1, size_of::<Bind>());
-const FILE: libc::Ioctl = call(READ | WRITE, 0xea, 2, size_of::<NewFile>());
-const PUSH: libc::Ioctl = call(WRITE, 0xea, 3, size_of::<Push>());
-const CUT: libc::Ioctl = call(READ | WRITE, 0xea, 4, size_of::<Cut>());
-const SETTLE: libc::Ioctl = call(READ | WRITE, 0xea, 5, size_of::<Settle>());
-const REPLY: libc::Ioctl = call(WRITE, 0xea, 6, size_of::<Reply>());
-const FREED: libc::Ioctl = call(WRITE, 0xea, 7, size_of::<RawFd>());
+const BIND: libc::Ioctl = call(IOC_READ | IOC_WRITE, 0xea, 1, size_of::<Bind>());
+const FILE: libc::Ioctl = call(IOC_READ | IOC_WRITE, 0xea, 2, size_of::<NewFile>());
+const PUSH: libc::Ioctl = call(IOC_WRITE, 0xea, 3, size_of::<Push>());
+const CUT: libc::Ioctl = call(IOC_READ | IOC_WRITE, 0xea, 4, size_of::<Cut>());
+const SETTLE: libc::Ioctl = call(IOC_READ | IOC_WRITE, 0xea, 5, size_of::<Settle>());
+const REPLY: libc::Ioctl = call(IOC_WRITE, 0xea, 6, size_of::<Reply>());
+const FREED: libc::Ioctl = call(IOC_WRITE, 0xea, 7, size_of::<RawFd>());
 
 const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
 
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const PROTOCOL_VERSION: u32 = 2;
 /// Maximum number of extents in one call.
 pub(crate) const MAX_PUSHED: usize = 4096;
 pub(crate) const UNWRITTEN: u32 = 1;
@@ -33,7 +33,7 @@ pub(crate) const CUT_RANGE: u32 = 1;
 pub(crate) const CUT_HOLD: u32 = 2;
 pub(crate) const CUT_TAIL: u32 = 4;
 pub(crate) const CUT_GROW: u32 = 8;
-const SETTLE_LOOK: u32 = 1;
+const SETTLE_COMPLETED_ONLY: u32 = 1;
 /// Maximum number of ranges that one call returns.
 const MAX_RANGES: usize = 1024;
 
@@ -119,7 +119,7 @@ struct Push {
 pub(crate) struct LoopConfig {
     pub(crate) fd: u32,
     pub(crate) block_size: u32,
-    places: [u64; 5],
+    location: [u64; 5],
     numbers: [u32; 3],
     pub(crate) flags: u32,
     names: [u8; 160],
@@ -133,7 +133,7 @@ const _: () = assert!(size_of::<Bind>() == 24 && size_of::<RawExtent>() == 32 &&
 impl LoopConfig {
     pub(crate) fn new(file: BorrowedFd<'_>, flags: u32) -> Self {
         let fd = file.as_raw_fd().cast_unsigned();
-        Self { fd, block_size: 0, places: [0; 5], numbers: [0; 3], flags, names: [0; 160], rest: [0; 10] }
+        Self { fd, block_size: 0, location: [0; 5], numbers: [0; 3], flags, names: [0; 160], rest: [0; 10] }
     }
 }
 
@@ -182,16 +182,16 @@ pub(crate) struct Settled {
     pub(crate) more: bool,
 }
 
-/// Appends written ranges to `written`. With `look`, nothing is written first.
+/// Appends written ranges to `written`. With `completed_only`, dirty pages are not written first.
 pub(crate) fn settle(
     control: BorrowedFd<'_>,
     file: BorrowedFd<'_>,
-    look: bool,
+    completed_only: bool,
     written: &mut Vec<RawRange>,
 ) -> io::Result<Settled> {
     let mut ranges = [RawRange::default(); MAX_RANGES];
     let count = MAX_RANGES as u32;
-    let flags = if look { SETTLE_LOOK } else { 0 };
+    let flags = if completed_only { SETTLE_COMPLETED_ONLY } else { 0 };
     let ranges_at = ranges.as_mut_ptr() as u64;
     let mut settle = Settle { fd: file.as_raw_fd(), count, ranges: ranges_at, size: 0, flags, users: 0 };
     // SAFETY: reads and writes the structure, and writes at most `count` ranges.

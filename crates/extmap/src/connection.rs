@@ -15,11 +15,11 @@ use rustix::io::Errno;
 
 use crate::calls::{self, Bind, RawExtent};
 
-const CONTROL: &str = "/dev/shunt_extmap";
+const CONTROL_PATH: &str = "/dev/shunt_extmap";
 
 /// Reports whether the module is loaded.
 pub fn is_available() -> bool {
-    Path::new(CONTROL).exists()
+    Path::new(CONTROL_PATH).exists()
 }
 
 /// A range of a file and its location on the device. All numbers are bytes.
@@ -56,9 +56,10 @@ impl Connection {
     /// block device. EINVAL: invalid block size. EPROTO: the module implements another protocol version.
     pub fn bind(device: impl AsFd, block_size: u32) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let control = rustix::fs::open(CONTROL, flags, Mode::empty())?;
+        let control = rustix::fs::open(CONTROL_PATH, flags, Mode::empty())?;
         let device = device.as_fd().as_raw_fd();
-        let mut bind = Bind { version: calls::VERSION, device, block_size, unused: 0, device_size: 0 };
+        let mut bind =
+            Bind { version: calls::PROTOCOL_VERSION, device, block_size, unused: 0, device_size: 0 };
         calls::bind(control.as_fd(), &mut bind)?;
         Ok(Self { control: Arc::new(control), device_size: bind.device_size })
     }
@@ -79,7 +80,7 @@ impl Connection {
     /// Like [`file`](Self::file), for a writable file: the module [requests](Self::next_request) blocks where it has none.
     ///
     /// # Errors
-    /// Those of `file`; EROFS: the device is not open for writing.
+    /// The errors of `file`; EROFS: the device is not open for writing.
     pub fn writable_file(&self, size: u64) -> io::Result<MappedFile> {
         self.make(size, calls::WRITABLE)
     }
@@ -89,27 +90,26 @@ impl Connection {
         Ok(MappedFile { control: self.control.clone(), file, cookie })
     }
 
-    /// Waits up to `patience` for a request of the kernel.
+    /// Waits up to `timeout` for a request of the kernel.
     ///
     /// The thread that replies must not wait for memory that is freed by writing to these files (`PR_SET_IO_FLUSHER`), nor for
     /// a thread that waits for a reply.
     ///
     /// # Errors
     /// EINTR.
-    pub fn next_request(&self, patience: Duration) -> io::Result<Option<Request>> {
-        let patience =
-            Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
-        rustix::event::poll(&mut [PollFd::new(&self.control, PollFlags::IN)], Some(&patience))?;
+    pub fn next_request(&self, timeout: Duration) -> io::Result<Option<Request>> {
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        rustix::event::poll(&mut [PollFd::new(&self.control, PollFlags::IN)], Some(&timeout))?;
         let Some(raw) = calls::next_request(self.control.as_fd())? else { return Ok(None) };
-        let ask = match raw.kind {
-            calls::ALLOCATE => Ask::Allocate { offset: raw.offset, length: raw.length },
-            calls::SYNC => Ask::Sync,
+        let upcall = match raw.kind {
+            calls::ALLOCATE => Upcall::Allocate { offset: raw.offset, length: raw.length },
+            calls::SYNC => Upcall::Sync,
             _ => {
                 self.reply(raw.id, Err(Errno::NOSYS))?;
                 return Ok(None);
             }
         };
-        Ok(Some(Request { id: raw.id, file: raw.file, ask }))
+        Ok(Some(Request { id: raw.id, file: raw.file, upcall }))
     }
 
     /// Replies to a request. Requested extents are [pushed](MappedFile::push) before the reply.
@@ -163,12 +163,12 @@ pub struct Request {
     /// The [cookie](MappedFile::cookie) of the file.
     pub file: u64,
     /// The operation requested.
-    pub ask: Ask,
+    pub upcall: Upcall,
 }
 
 /// Operation requested by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum Upcall {
     /// Allocate blocks for a range, in bytes and whole blocks, that is about to be written.
     Allocate {
         /// Start of the range.
@@ -232,7 +232,7 @@ impl MappedFile {
     /// and accepts none there (EAGAIN), so that all of them can be freed.
     ///
     /// # Errors
-    /// Those of `truncate`; EBUSY: a range of the file is held already.
+    /// The errors of `truncate`; EBUSY: a range of the file is held already.
     pub fn truncate_held(&self, size: u64) -> io::Result<BlockedRange<'_>> {
         self.cut(calls::CUT_HOLD, (size, 0)).map(|from| BlockedRange { file: self, from })
     }
@@ -240,7 +240,7 @@ impl MappedFile {
     /// Like [`punch`](Self::punch), with the range held as by [`truncate_held`](Self::truncate_held).
     ///
     /// # Errors
-    /// Those of `punch`; EBUSY: a range of the file is held already.
+    /// The errors of `punch`; EBUSY: a range of the file is held already.
     pub fn punch_held(&self, offset: u64, length: u64) -> io::Result<BlockedRange<'_>> {
         self.cut(calls::CUT_RANGE | calls::CUT_HOLD, (offset, length))
             .map(|from| BlockedRange { file: self, from })
@@ -275,15 +275,15 @@ impl MappedFile {
     /// device cache.
     ///
     /// # Errors
-    /// Those of `settle`.
-    pub fn look(&self) -> io::Result<Settled> {
+    /// The errors of `settle`.
+    pub fn settle_completed(&self) -> io::Result<Settled> {
         self.written_ranges(true)
     }
 
-    fn written_ranges(&self, look: bool) -> io::Result<Settled> {
+    fn written_ranges(&self, completed_only: bool) -> io::Result<Settled> {
         let mut written = Vec::new();
         loop {
-            let found = calls::settle(self.control.as_fd(), self.file.as_fd(), look, &mut written)?;
+            let found = calls::settle(self.control.as_fd(), self.file.as_fd(), completed_only, &mut written)?;
             if !found.more {
                 let ranges = written.iter().map(|range| range.offset..range.offset + range.length);
                 return Ok(Settled { ranges: ranges.collect(), size: found.size, users: found.users });

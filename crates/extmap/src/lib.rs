@@ -24,5 +24,5 @@ mod calls;
 mod connection;
 mod loop_device;
 
-pub use connection::{Ask, BlockedRange, Connection, Extent, MappedFile, Request, Settled, is_available};
+pub use connection::{BlockedRange, Connection, Extent, MappedFile, Request, Settled, Upcall, is_available};
 pub use loop_device::{attach, attach_writable};

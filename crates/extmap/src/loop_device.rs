@@ -12,7 +12,7 @@ const READ_ONLY: u32 = 1;
 const AUTOCLEAR: u32 = 4;
 
 /// Number of attempts: another process may take the free device first.
-const TRIES: u32 = 64;
+const MAX_ATTEMPTS: u32 = 64;
 
 /// Attaches a file to a read-only loop device. The kernel detaches it when its last descriptor is closed; until then the device
 /// keeps `file` open, and with it a lock (`flock`) that was taken on it.
@@ -26,14 +26,14 @@ pub fn attach(file: impl AsFd) -> io::Result<File> {
 /// Like [`attach`], for a writable device.
 ///
 /// # Errors
-/// Those of `attach`.
+/// The errors of `attach`.
 pub fn attach_writable(file: impl AsFd) -> io::Result<File> {
     configure(&LoopConfig::new(file.as_fd(), AUTOCLEAR), true)
 }
 
 fn configure(config: &LoopConfig, write: bool) -> io::Result<File> {
     let control = File::open("/dev/loop-control")?;
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let number = calls::free_loop(control.as_fd())?;
         let device = OpenOptions::new().read(true).write(write).open(format!("/dev/loop{number}"))?;
         match calls::configure_loop(device.as_fd(), config) {

@@ -4,6 +4,8 @@
 pub const KERNEL_VERSION: u32 = 7;
 /// Minor version that this crate describes.
 pub const KERNEL_MINOR_VERSION: u32 = 45;
+/// The first minor version with a notification that expires all names.
+pub const MINOR_EXPIRE_ALL: u32 = 44;
 /// Node id of the root directory.
 pub const ROOT_ID: u64 = 1;
 /// Bit of `unique` that marks a resent request (7.40).

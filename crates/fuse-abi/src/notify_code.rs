@@ -41,8 +41,8 @@ impl NotifyCode {
     /// Returns the code of this number; `None` if it is unknown.
     #[must_use]
     pub fn from_raw(raw: i32) -> Option<Self> {
-        let place = usize::try_from(raw.checked_sub(1)?).ok()?;
-        Self::ALL.get(place).copied()
+        let index = usize::try_from(raw.checked_sub(1)?).ok()?;
+        Self::ALL.get(index).copied()
     }
 
     /// Returns the number on the wire.

@@ -25,7 +25,7 @@ impl Memory {
     /// # Errors
     /// The error of `mmap(2)`: EPERM where the map cannot be mapped, EINVAL where it is smaller.
     pub fn of_map(map: BorrowedFd<'_>, words: usize) -> io::Result<Self> {
-        // SAFETY: a new mapping at a place of the kernel's choice touches no memory that anyone has.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps no memory in use.
         let start = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -69,7 +69,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody holds a reference into it any more.
+        // SAFETY: the mapping is ours, and no reference into it exists any more.
         unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.words * 8).ok() };
     }
 }

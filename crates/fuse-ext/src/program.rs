@@ -162,8 +162,8 @@ fn name_connection(object: &mut OpenObject, device: BorrowedFd<'_>) -> Result<()
     }
     let fd = device.as_raw_fd().to_ne_bytes();
     for mut map in object.maps_mut().filter(|map| map.map_type() == MapType::StructOps) {
-        if let Some(place) = map.initial_value_mut().and_then(|value| value.get_mut(..fd.len())) {
-            place.copy_from_slice(&fd);
+        if let Some(bytes) = map.initial_value_mut().and_then(|value| value.get_mut(..fd.len())) {
+            bytes.copy_from_slice(&fd);
         }
     }
     Ok(())

@@ -43,7 +43,7 @@ impl<S: Slot> Table<S> {
         self.memory.words()[first * Self::WORDS..(first + WAYS) * Self::WORDS].chunks_exact(Self::WORDS)
     }
 
-    /// Stores an entry: in place of an older one with the same key, otherwise in a free slot, otherwise in any slot of its set.
+    /// Stores an entry: replacing an older one with the same key, otherwise in a free slot, otherwise in any slot of its set.
     /// If another thread is writing that very slot, nothing is stored.
     pub fn store(&self, hash: u64, entry: &S) {
         let mut words = vec![0u64; Self::WORDS - 1];
@@ -66,8 +66,8 @@ impl<S: Slot> Table<S> {
             return;
         }
         fence(Ordering::SeqCst);
-        for (place, word) in slot[1..].iter().zip(&words) {
-            place.store(*word, Ordering::Relaxed);
+        for (target, word) in slot[1..].iter().zip(&words) {
+            target.store(*word, Ordering::Relaxed);
         }
         slot[0].store(seq + 2, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! The process that a mock kernel says its requests come from.
+//! The process that a mock kernel names as the caller of its requests.
 
 /// The credentials of the calling process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -37,7 +37,7 @@ impl Expected {
     pub fn of(node: u64, operation: &Operation<'_>) -> Self {
         use Operation as Op;
         let size = |size: u32| Length::Between(0, size as usize);
-        let xattr = |wanted: u32| if wanted == 0 { Length::Exactly(8) } else { size(wanted) };
+        let xattr = |requested: u32| if requested == 0 { Length::Exactly(8) } else { size(requested) };
         let (mut made, mut most) = (None, u64::MAX);
         let length = match operation {
             Op::Lookup { .. } => Length::Exactly(128),
@@ -147,8 +147,8 @@ fn take<T: FromBytes>(payload: &[u8]) -> (T, &[u8]) {
     T::read_from_prefix(payload).unwrap_or_else(|_| panic!("the length was checked"))
 }
 
-fn at_most(said: u64, most: u64) -> Result<(), String> {
-    if said <= most { Ok(()) } else { Err(format!("result {said} exceeds the requested {most}")) }
+fn at_most(result: u64, most: u64) -> Result<(), String> {
+    if result <= most { Ok(()) } else { Err(format!("result {result} exceeds the requested {most}")) }
 }
 
 fn listing(payload: &[u8], plus: bool, cache: &mut NodeCache) -> Result<(), String> {

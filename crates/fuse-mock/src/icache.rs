@@ -60,7 +60,7 @@ impl NodeCache {
     /// Counts a lookup. `made` is the requested type, where the operation makes an inode.
     ///
     /// # Errors
-    /// What is wrong with the entry; it then counts no lookup.
+    /// The error in the entry; it then counts no lookup.
     pub fn introduce(&mut self, entry: &EntryOut, made: Option<u32>) -> Result<(), String> {
         let id = entry.nodeid;
         if id == 0 && made.is_none() {

@@ -216,7 +216,7 @@ impl MockKernel {
 
     fn post(&self, message: &[u8]) {
         let sent = wire::send(&self.inner.socket, message);
-        // On any other error the server is gone, which the receiving thread reports to the waiters.
+        // On any other error the server has exited, which the receiving thread reports to the waiters.
         assert!(sent != Err(Errno::AGAIN), "the server does not read requests");
     }
 
@@ -288,24 +288,24 @@ impl MockKernel {
         self.inner.state.lock().pages.get(&node).cloned().unwrap_or_default()
     }
 
-    /// Takes all events so far.
+    /// Takes all recorded events.
     pub fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut self.inner.state.lock().events)
     }
 
-    /// Takes all events so far, and returns the notifications among them.
+    /// Takes all recorded events, and returns the notifications among them.
     pub fn take_notifications(&self) -> Vec<Notification> {
         let only = |event| if let Event::Notification(it) = event { Some(it) } else { None };
         self.take_events().into_iter().filter_map(only).collect()
     }
 
-    /// Waits until the events so far satisfy `wanted`; returns `false` after `time`.
-    pub fn wait_events(&self, time: Duration, wanted: impl Fn(&[Event]) -> bool) -> bool {
+    /// Waits until the recorded events satisfy `condition`; returns `false` after `time`.
+    pub fn wait_events(&self, time: Duration, condition: impl Fn(&[Event]) -> bool) -> bool {
         let end = Instant::now() + time;
         let mut state = self.inner.state.lock();
-        while !wanted(&state.events) {
+        while !condition(&state.events) {
             if self.inner.changed.wait_until(&mut state, end).timed_out() {
-                return wanted(&state.events);
+                return condition(&state.events);
             }
         }
         true
@@ -327,7 +327,7 @@ impl MockKernel {
         wire::shut(&self.inner.socket, false);
     }
 
-    /// Takes the violations so far; they no longer fail the test.
+    /// Takes the recorded violations; they no longer fail the test.
     pub fn take_violations(&self) -> Vec<String> {
         std::mem::take(&mut self.inner.state.lock().violations)
     }

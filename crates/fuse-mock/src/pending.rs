@@ -35,7 +35,7 @@ impl Pending {
         self.wait_for(REPLY_TIMEOUT).unwrap_or_else(|| panic!("{what} (unique {unique}) got no reply"))
     }
 
-    /// Waits for `time`; `None` where there is no reply by then.
+    /// Waits for `time`; `None` if no reply arrives in that time.
     #[must_use]
     pub fn wait_for(&self, time: Duration) -> Option<Result<Vec<u8>, Errno>> {
         self.reply.recv_timeout(time).ok()

@@ -12,7 +12,7 @@ use crate::offer::Offer;
 use crate::pending::REPLY_TIMEOUT;
 
 /// Maximum size of a WRITE in bytes: it fits in one message of a socket on any system.
-const MAX_WRITE: u32 = 64 << 10;
+const MAX_WRITE_BYTES: u32 = 64 << 10;
 
 /// A file system that is being served, and the mock kernel that sends the requests.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl<F: FileSystem> Served<F> {
     pub fn offered(offer: &Offer, fs: impl Into<Arc<F>>, config: Config) -> Result<Self, NegotiationError> {
         let fs = fs.into();
         let served = fs.clone();
-        let config = config.max_write(MAX_WRITE);
+        let config = config.max_write(MAX_WRITE_BYTES);
         let (begun, beginning) = bounded(1);
         let kernel = MockKernel::start(move |fd| {
             let device = Device::new(fd).expect("a socket is a valid device");

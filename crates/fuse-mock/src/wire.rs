@@ -1,4 +1,4 @@
-//! The socket in place of `/dev/fuse`.
+//! The socket that replaces `/dev/fuse`.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -38,7 +38,7 @@ pub(crate) fn send(fd: &OwnedFd, message: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Waits for one message; `None` once the peer is gone.
+/// Waits for one message; `None` once the peer has closed it.
 pub(crate) fn receive<'a>(fd: &OwnedFd, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     let length = loop {
         match rustix::net::recv(fd, &mut *buffer, RecvFlags::empty()) {

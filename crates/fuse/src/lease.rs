@@ -1,4 +1,4 @@
-//! File leases (`fcntl(F_SETLEASE)`), used as a test for writers: the kernel grants a read lease only where nobody has the file
+//! File leases (`fcntl(F_SETLEASE)`), used as a test for writers: the kernel grants a read lease only where no process has the file
 //! open for writing.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};

@@ -62,6 +62,7 @@ pub use session::{
     Answer, Caches, Caching, CallerStatistics, FileSystem, Handle, OperationStatistics, Request, Session,
     Snapshot, TransportInUse, latency_bounds,
 };
+pub use shunt_fuse_abi::consts::MINOR_EXPIRE_ALL;
 pub use shunt_fuse_abi::{InitFlags as Capabilities, Opcode};
 pub use transport::channel::FileRange;
 pub use transport::device::Device;

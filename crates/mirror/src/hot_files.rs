@@ -10,28 +10,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use shunt_fuse::NodeId;
 
 /// Size limit of a small file in bytes: one kernel read-ahead.
-pub(crate) const SMALL: u64 = 128 << 10;
+pub(crate) const MAX_HOT_FILE_BYTES: u64 = 128 << 10;
 
 /// Slots for remembered opens, enough for the working set of a build. Collisions overwrite.
-const PLACES: usize = 1 << 15;
+const SLOTS: usize = 1 << 15;
 
 /// A lossy hash table of the inodes recently opened for reading, 256 KiB in total. It may forget an inode, but never
 /// reports one that was not opened.
 #[derive(Debug)]
-pub(crate) struct Rereads(Box<[AtomicU64]>);
+pub(crate) struct RecentOpens(Box<[AtomicU64]>);
 
-impl Default for Rereads {
+impl Default for RecentOpens {
     fn default() -> Self {
-        Self((0..PLACES).map(|_| AtomicU64::new(0)).collect())
+        Self((0..SLOTS).map(|_| AtomicU64::new(0)).collect())
     }
 }
 
-impl Rereads {
+impl RecentOpens {
     /// Records an open for reading; returns whether the inode was already recorded.
     pub(crate) fn note(&self, node: NodeId) -> bool {
         // Fibonacci hashing, because ids are often consecutive.
-        let place = node.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - PLACES.ilog2());
-        self.0[place as usize].swap(node.0, Ordering::Relaxed) == node.0
+        let slot = node.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SLOTS.ilog2());
+        self.0[slot as usize].swap(node.0, Ordering::Relaxed) == node.0
     }
 }
 
@@ -40,18 +40,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_open_is_known_as_such() {
-        let rereads = Rereads::default();
-        assert!(!rereads.note(NodeId(5)));
-        assert!(rereads.note(NodeId(5)));
-        assert!(!rereads.note(NodeId(6)));
+    fn note_reports_the_second_open() {
+        let recent_opens = RecentOpens::default();
+        assert!(!recent_opens.note(NodeId(5)));
+        assert!(recent_opens.note(NodeId(5)));
+        assert!(!recent_opens.note(NodeId(6)));
     }
 
     #[test]
-    fn neighbours_do_not_push_each_other_out() {
-        let rereads = Rereads::default();
-        (2..10_000).for_each(|node| assert!(!rereads.note(NodeId(node))));
-        let kept = (2..10_000).filter(|&node| rereads.note(NodeId(node))).count();
-        assert!(kept > 8_000, "{kept}");
+    fn consecutive_ids_rarely_collide() {
+        let recent_opens = RecentOpens::default();
+        (2..10_000).for_each(|node| assert!(!recent_opens.note(NodeId(node))));
+        let recorded = (2..10_000).filter(|&node| recent_opens.note(NodeId(node))).count();
+        assert!(recorded > 8_000, "{recorded}");
     }
 }

@@ -29,10 +29,11 @@ mod takeover;
 mod takeover_marks;
 mod writable_mmap;
 
-pub use coherence::{COHERENCE_BOUND, Caching, Heard};
+pub use coherence::{COHERENCE_BOUND, Caching, EventCounters};
 pub use error::MirrorError;
 pub use fuse_ops::listing::ListingFilter;
 pub use lower::idmap::IdMapError;
+pub use lower::watch::check_fanotify;
 pub use lower::{IdMap, Memory, ReadTimes};
 pub use mirror::{Description, Mirror};
 pub use options::{CacheMode, MirrorOptions, PassthroughMode};

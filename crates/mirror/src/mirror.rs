@@ -10,14 +10,14 @@ use std::sync::{Arc, Once};
 use parking_lot::Mutex;
 use shunt_fuse::{Capabilities, Config, NodeId, Profile};
 
-use crate::coherence::{self, Caching, Coherence, Heard};
-use crate::hot_files::Rereads;
+use crate::coherence::{self, Caching, Coherence, EventCounters};
+use crate::hot_files::RecentOpens;
 use crate::lower::source::Source;
 use crate::lower::{IdMaps, Lower, LowerOptions, Memory};
 use crate::pins::Pins;
 use crate::prune::Pruner;
 use crate::search::Searches;
-use crate::writable_mmap::Mappable;
+use crate::writable_mmap::WritableMappings;
 use crate::{CacheMode, MirrorError, MirrorOptions, PassthroughMode};
 
 /// A source directory, ready to be served.
@@ -35,8 +35,8 @@ pub struct Mirror {
     pub(crate) lists_opened: bool,
     pub(crate) passes_rereads: bool,
     pub(crate) pruner: Pruner,
-    pub(crate) mappable: Mappable,
-    pub(crate) rereads: Rereads,
+    pub(crate) writable_mappings: WritableMappings,
+    pub(crate) recent_opens: RecentOpens,
     pub(crate) searches: Arc<Searches>,
     pub(crate) pins: Pins,
     /// Logs a passthrough failure once, not at every open.
@@ -84,7 +84,7 @@ impl Mirror {
         let (lower, refused) =
             coherence::open(cache, inotify, open).map_err(|errno| MirrorError::new(source.clone(), errno))?;
         let caching = Caching::new(cache, &lower, refused);
-        let most = max_inodes.into_iter().chain(lower.node_limit()).min();
+        let limit = max_inodes.into_iter().chain(lower.node_limit()).min();
         Ok(Self {
             lower: Arc::new(lower),
             source,
@@ -95,9 +95,9 @@ impl Mirror {
             always_opens: AtomicBool::new(always_opens),
             lists_opened: always_opens,
             passes_rereads,
-            pruner: Pruner::new(most),
-            mappable: Mappable::default(),
-            rereads: Rereads::default(),
+            pruner: Pruner::new(limit),
+            writable_mappings: WritableMappings::default(),
+            recent_opens: RecentOpens::default(),
             searches: Arc::default(),
             pins: Pins::default(),
             passthrough_failed: Once::new(),
@@ -112,10 +112,10 @@ impl Mirror {
     ///
     /// # Errors
     /// No descriptor is available, or the source was removed.
-    pub fn anew(&self, options: MirrorOptions) -> Result<Self, MirrorError> {
+    pub fn reopen(&self, options: MirrorOptions) -> Result<Self, MirrorError> {
         let failed = |errno| MirrorError::new(options.source.clone(), errno);
         let root = rustix::io::fcntl_dupfd_cloexec(self.lower.root(), 0).map_err(failed)?;
-        let source = Source { root, attached: self.lower.attached(), whole: self.lower.is_whole() };
+        let source = Source { root, attached: self.lower.attached(), is_fs_root: self.lower.is_fs_root() };
         Self::open_source(options, Some(source))
     }
 
@@ -126,21 +126,21 @@ impl Mirror {
         let features = self.lower.features();
         // Not ATOMIC_O_TRUNC: with it the kernel lets `open` truncate the file before it checks whether the file is a
         // running program, so ETXTBSY comes too late.
-        let mut wanted = Capabilities::HANDLE_KILLPRIV_V2
+        let mut capabilities = Capabilities::HANDLE_KILLPRIV_V2
             | Capabilities::DONT_MASK
             | Capabilities::CACHE_SYMLINKS
             | Capabilities::EXPORT_SUPPORT
             | Capabilities::DO_READDIRPLUS;
         if features.acls {
-            wanted |= Capabilities::POSIX_ACL;
+            capabilities |= Capabilities::POSIX_ACL;
         }
         if self.cache != CacheMode::Exclusive {
-            // READDIRPLUS pays off only if lookups follow the listing. With entries cached for ever it always does.
-            wanted |= Capabilities::READDIRPLUS_AUTO;
+            // READDIRPLUS pays off only if lookups follow the listing. With entries cached without expiry it always does.
+            capabilities |= Capabilities::READDIRPLUS_AUTO;
             // Others may write the file: the kernel drops its pages when the modification time changed.
-            wanted |= Capabilities::AUTO_INVAL_DATA;
+            capabilities |= Capabilities::AUTO_INVAL_DATA;
         }
-        let mut config = Config::new(Profile::Passthrough).request(wanted);
+        let mut config = Config::new(Profile::Passthrough).request(capabilities);
         match self.passthrough {
             PassthroughMode::Auto => {}
             PassthroughMode::Always => config = config.trust_open_flags(),
@@ -165,7 +165,7 @@ impl Mirror {
             file_handles: self.lower.has_handles(),
             xattrs: self.lower.features().xattrs,
             acls: self.lower.features().acls,
-            max_inodes: self.pruner.most(),
+            max_inodes: self.pruner.limit(),
         }
     }
 
@@ -190,26 +190,26 @@ impl Mirror {
     }
 
     /// Returns the counters of change events, if the source is watched.
-    pub fn heard(&self) -> Option<Heard> {
+    pub fn event_counters(&self) -> Option<EventCounters> {
         let watch = self.lower.watch().filter(|_| self.cache == CacheMode::Coherent)?;
-        Some(Heard { events: watch.events(), overflows: watch.overflows() })
+        Some(EventCounters { events: watch.events(), overflows: watch.overflows() })
     }
 
     /// Reports whether every change of a node either arrives as a request of this mount or is invalidated in the kernel
     /// as it happens, so that replies about it stay valid until then. Sizes and times of files that others write cause
     /// no invalidation.
-    pub fn tells_of(&self, node: NodeId) -> bool {
+    pub fn is_invalidated_on_change(&self, node: NodeId) -> bool {
         match self.cache {
             CacheMode::Exclusive => true,
             CacheMode::Coherent => {
-                self.lower.hears_of_inodes() && self.lower.is_watched(node, self.lower.moment())
+                self.lower.reports_inode_changes() && self.lower.is_watched(node, self.lower.moment())
             }
             _ => false,
         }
     }
 
     /// Reports whether the source updates access times by the relatime rule (`mount(8)`), or not at all.
-    pub fn keeps_access_times_loosely(&self) -> bool {
+    pub fn uses_relatime(&self) -> bool {
         self.lower.features().relatime
     }
 
@@ -262,8 +262,8 @@ impl fmt::Display for Description {
         } else if !self.acls {
             write!(f, ", no ACLs")?;
         }
-        if let Some(most) = self.max_inodes {
-            write!(f, ", at most {most} inodes")?;
+        if let Some(limit) = self.max_inodes {
+            write!(f, ", at most {limit} inodes")?;
         }
         Ok(())
     }

@@ -37,13 +37,13 @@ impl CacheMode {
             Self::Exclusive => Expiry::FOREVER,
             Self::Timeout(time) => Expiry::after(time),
             Self::None => Expiry::NEVER_CACHED,
-            Self::Coherent | Self::Auto => Expiry::after(UNHEARD),
+            Self::Coherent | Self::Auto => Expiry::after(NO_EVENTS_TTL),
         }
     }
 }
 
 /// Cache lifetime where no change events arrive; one second, as is usual for network file systems.
-pub(crate) const UNHEARD: Duration = Duration::from_secs(1);
+pub(crate) const NO_EVENTS_TTL: Duration = Duration::from_secs(1);
 
 /// Reports whether attributes must not be cached because they carry setuid or setgid. A write clears these bits on the
 /// lower file, but a passthrough write bypasses the kernel's cached attributes, so the kernel would run the program

@@ -8,35 +8,35 @@ use shunt_fuse::Handle;
 
 use crate::lower::Lower;
 
-/// Nodes per prune notification.
-const BATCH: u64 = 1024;
+/// Maximum number of nodes per prune notification.
+const MAX_PRUNE_BATCH: u64 = 1024;
 
 /// Asks the kernel to drop inodes once it holds more than the limit, and again when enough were dropped or more were
 /// added.
 #[derive(Debug)]
 pub(crate) struct Pruner {
-    most: Option<u64>,
-    /// The kernel is asked again when the count rises to this value ...
+    limit: Option<u64>,
+    /// Count at which the next notification is sent.
     above: AtomicU64,
-    /// ... or falls to this one: the kernel dropped enough of the last batch.
+    /// Count at or below which the next notification is sent: the kernel dropped enough of the last batch.
     below: AtomicU64,
     session: Mutex<Option<Handle>>,
 }
 
 impl Pruner {
-    pub(crate) fn new(most: Option<u64>) -> Self {
-        let above = AtomicU64::new(most.unwrap_or(u64::MAX));
-        Self { most, above, below: AtomicU64::new(0), session: Mutex::new(None) }
+    pub(crate) fn new(limit: Option<u64>) -> Self {
+        let above = AtomicU64::new(limit.unwrap_or(u64::MAX));
+        Self { limit, above, below: AtomicU64::new(0), session: Mutex::new(None) }
     }
 
     /// The configured limit.
-    pub(crate) fn most(&self) -> Option<u64> {
-        self.most
+    pub(crate) fn limit(&self) -> Option<u64> {
+        self.limit
     }
 
     /// Sets the session whose kernel caches are pruned.
     pub(crate) fn start(&self, session: &Handle) {
-        if self.most.is_some() {
+        if self.limit.is_some() {
             *self.session.lock() = Some(session.clone());
         }
     }
@@ -49,13 +49,13 @@ impl Pruner {
 
     /// Called after a node was added or forgotten. The notification is sent after the reply.
     pub(crate) fn check(&self, lower: &Lower) {
-        let Some(most) = self.most else { return };
+        let Some(limit) = self.limit else { return };
         let count = lower.node_count();
         let above = self.above.load(Ordering::Relaxed);
-        if count <= most {
+        if count <= limit {
             // Within the limit again: the next excess triggers a batch at once.
-            if above != most {
-                self.above.store(most, Ordering::Relaxed);
+            if above != limit {
+                self.above.store(limit, Ordering::Relaxed);
                 self.below.store(0, Ordering::Relaxed);
             }
             return;
@@ -63,10 +63,10 @@ impl Pruner {
         if count < above && count > self.below.load(Ordering::Relaxed) {
             return;
         }
-        let batch = (count - most + most / 16).min(BATCH);
+        let batch = (count - limit + limit / 16).min(MAX_PRUNE_BATCH);
         // The kernel does not drop inodes in use. No new batch is sent until the count reaches one of the two
         // thresholds.
-        let step = count + (BATCH / 4).min(most / 16 + 1);
+        let step = count + (MAX_PRUNE_BATCH / 4).min(limit / 16 + 1);
         if self.above.compare_exchange(above, step, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;
         }
@@ -74,7 +74,7 @@ impl Pruner {
         let session = self.session.lock().clone();
         if let Some(session) = session {
             let cold = lower.cold_nodes(batch as usize);
-            tracing::debug!(count, most, asked = cold.len(), "asking the kernel to forget inodes");
+            tracing::debug!(count, limit, requested = cold.len(), "the kernel is asked to drop inodes");
             session.caches().prune(&cold);
         }
     }

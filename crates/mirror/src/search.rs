@@ -16,7 +16,7 @@ use shunt_fuse::{Errno, NodeId, Request};
 use crate::lower::Lower;
 
 /// Lifetime of a negative result, during which the inode is not searched for again.
-const ABSENT: Duration = Duration::from_secs(60);
+const NEGATIVE_TTL: Duration = Duration::from_secs(60);
 
 /// Limit on remembered negative results.
 const MAX_NEGATIVE_ENTRIES: usize = 1024;
@@ -72,7 +72,7 @@ impl Searches {
         lower: &Arc<Lower>,
         id: NodeId,
     ) -> Result<(), Errno> {
-        let waiter = self.want(lower, id)?;
+        let waiter = self.enqueue(lower, id)?;
         let mut interrupted = pin!(request.interrupted());
         poll_fn(|context| {
             if interrupted.as_mut().poll(context).is_ready() {
@@ -88,9 +88,9 @@ impl Searches {
         .await
     }
 
-    fn want(self: &Arc<Self>, lower: &Arc<Lower>, id: NodeId) -> Result<Arc<Waiter>, Errno> {
+    fn enqueue(self: &Arc<Self>, lower: &Arc<Lower>, id: NodeId) -> Result<Arc<Waiter>, Errno> {
         let mut state = self.state.lock();
-        state.absent.retain(|(_, since)| since.elapsed() < ABSENT);
+        state.absent.retain(|(_, since)| since.elapsed() < NEGATIVE_TTL);
         let is_absent = state.absent.iter().any(|(absent, _)| *absent == id);
         if is_absent || self.ended.load(Ordering::Acquire) {
             return Err(Errno::STALE);
@@ -123,15 +123,15 @@ impl Searches {
                 }
                 std::mem::take(&mut state.waiting)
             };
-            let wanted: Vec<_> = waiting.iter().map(|(id, _)| *id).collect();
+            let ids: Vec<_> = waiting.iter().map(|(id, _)| *id).collect();
             // The first walk covers the whole source, because more inodes are likely to be requested.
             let first = !self.walked.swap(true, Ordering::AcqRel);
             let goes_on = |left| !self.ended.load(Ordering::Acquire) && (first || left > 0);
             let started = Instant::now();
-            lower.search(&wanted, goes_on);
-            let absent: Vec<_> = wanted.into_iter().filter(|id| !lower.is_where_noted(*id)).collect();
+            lower.search(&ids, goes_on);
+            let absent: Vec<_> = ids.into_iter().filter(|id| !lower.is_where_noted(*id)).collect();
             tracing::debug!(
-                wanted = waiting.len(), absent = absent.len(), took = ?started.elapsed(), "searched the source for inodes"
+                requested = waiting.len(), absent = absent.len(), took = ?started.elapsed(), "searched the source for inodes"
             );
             let mut state = self.state.lock();
             state.absent.extend(absent.into_iter().map(|id| (id, Instant::now())));

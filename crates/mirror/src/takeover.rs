@@ -18,10 +18,10 @@ use crate::{CacheMode, Mirror, MirrorError, MirrorOptions};
 // Ids of descriptors in the fd store. File handles use their own ids, which are at least 2^32; ids below 4 are reserved
 // for a file system that wraps this one.
 
-/// The root of the source; the lower two bits are `ROOT_IS_ATTACHED` and `ROOT_IS_WHOLE`.
+/// The root of the source; the lower two bits are `ROOT_IS_ATTACHED` and `ROOT_IS_FS_ROOT`.
 const ROOT: u64 = 4;
 const ROOT_IS_ATTACHED: u64 = 1;
-const ROOT_IS_WHOLE: u64 = 2;
+const ROOT_IS_FS_ROOT: u64 = 2;
 
 /// Base id of mounts below the source; the mount's index, which is smaller than this constant, is added.
 const MOUNTS: u64 = 16;
@@ -29,32 +29,32 @@ const MOUNTS: u64 = 16;
 struct TakeoverStore(Handle);
 
 impl FdStore for TakeoverStore {
-    fn hold(&self, handle: u64, file: BorrowedFd<'_>) {
+    fn store(&self, handle: u64, file: BorrowedFd<'_>) {
         if let Some(takeover) = self.0.takeover() {
             takeover.store(handle, file);
         }
     }
 
-    fn let_go(&self, handle: u64) {
+    fn release(&self, handle: u64) {
         if let Some(takeover) = self.0.takeover() {
             takeover.remove(handle);
         }
     }
 
-    fn hold_node(&self, node: NodeId, file: BorrowedFd<'_>) {
+    fn store_node(&self, node: NodeId, file: BorrowedFd<'_>) {
         if let Some(takeover) = self.0.takeover() {
             takeover.store_node(node, file);
         }
     }
 
-    fn let_go_node(&self, node: NodeId) {
+    fn release_node(&self, node: NodeId) {
         if let Some(takeover) = self.0.takeover() {
             takeover.remove_node(node);
         }
     }
 
-    fn hold_mount(&self, index: u16, file: BorrowedFd<'_>) {
-        self.hold(MOUNTS + u64::from(index), file);
+    fn store_mount(&self, index: u16, file: BorrowedFd<'_>) {
+        self.store(MOUNTS + u64::from(index), file);
     }
 }
 
@@ -71,14 +71,14 @@ impl Mirror {
     /// # Errors
     /// The root was not handed over, or no longer exists.
     pub fn resume(options: MirrorOptions, hand_over: &mut HandOver) -> Result<Self, MirrorError> {
-        let mut held: BTreeMap<u64, OwnedFd> = hand_over.take_all().into_iter().collect();
-        let root = (ROOT..ROOT + 4).find_map(|id| Some((id, held.remove(&id)?)));
+        let mut stored: BTreeMap<u64, OwnedFd> = hand_over.take_all().into_iter().collect();
+        let root = (ROOT..ROOT + 4).find_map(|id| Some((id, stored.remove(&id)?)));
         let (id, root) = root.ok_or_else(|| MirrorError::new(options.source.clone(), Errno::STALE))?;
         let attached = (id & ROOT_IS_ATTACHED != 0).then_some(Errno::PERM);
-        let source = Source { root, attached, whole: id & ROOT_IS_WHOLE != 0 };
+        let source = Source { root, attached, is_fs_root: id & ROOT_IS_FS_ROOT != 0 };
         let mirror = Self::open_source(MirrorOptions { resumes: true, ..options }, Some(source))?;
-        let files = held.split_off(&(2 * MOUNTS));
-        let mounts = held.into_iter().filter(|(id, _)| *id >= MOUNTS);
+        let files = stored.split_off(&(2 * MOUNTS));
+        let mounts = stored.into_iter().filter(|(id, _)| *id >= MOUNTS);
         mirror.lower.restore_mounts(mounts.map(|(id, file)| ((id - MOUNTS) as u16, file)));
         *mirror.inherited.lock() = files;
         *mirror.inherited_nodes.lock() = hand_over.take_nodes();
@@ -94,25 +94,25 @@ impl Mirror {
         let Some(takeover) = session.takeover() else { return Ok(()) };
         if takeover.takeovers() == 0 {
             let attached = if self.lower.attached().is_some() { ROOT_IS_ATTACHED } else { 0 };
-            let whole = if self.lower.is_whole() { ROOT_IS_WHOLE } else { 0 };
-            takeover.store(ROOT | attached | whole, self.lower.root());
+            let fs_root = if self.lower.is_fs_root() { ROOT_IS_FS_ROOT } else { 0 };
+            takeover.store(ROOT | attached | fs_root, self.lower.root());
         }
-        self.lower.keep_with(Arc::new(TakeoverStore(session.clone())), self.serves_without_open(session));
+        self.lower.set_fd_store(Arc::new(TakeoverStore(session.clone())), self.serves_without_open(session));
         let devices: Vec<_> = takeover.marks().into_iter().filter_map(device).collect();
-        let keeper = session.clone();
+        let recording_session = session.clone();
         let on_new = move |new| {
-            if let (Some(takeover), Some(mark)) = (keeper.takeover(), mark(new)) {
+            if let (Some(takeover), Some(mark)) = (recording_session.takeover(), mark(new)) {
                 takeover.mark(mark);
             }
         };
         self.lower.keep_devices(&devices, Box::new(on_new));
-        let mut held = std::mem::take(&mut *self.inherited.lock());
+        let mut stored = std::mem::take(&mut *self.inherited.lock());
         let mut reopen = |record: &OpenRecord| {
             Some(Reopen {
                 handle: record.handle.0,
                 node: inner(record.node)?,
                 flags: record.flags,
-                held: held.remove(&record.handle.0),
+                stored: stored.remove(&record.handle.0),
             })
         };
         let files: Vec<_> = takeover.files().iter().filter_map(&mut reopen).collect();
@@ -127,9 +127,9 @@ impl Mirror {
             // Changes of the source during the takeover were not observed.
             session.caches().invalidate_all();
         }
-        self.mappable.start(session);
+        self.writable_mappings.start(session);
         // Files that were closed during the takeover.
-        held.keys().for_each(|id| takeover.remove(*id));
+        stored.keys().for_each(|id| takeover.remove(*id));
         Ok(())
     }
 }
@@ -137,10 +137,10 @@ impl Mirror {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lower::node_id::MOUNTS;
+    use crate::lower::node_id::MAX_ENCODED_MOUNTS;
 
     #[test]
-    fn every_mount_in_an_id_has_a_place_of_its_own() {
-        const { assert!((MOUNTS as u64) < super::MOUNTS && ROOT + 4 <= super::MOUNTS && super::MOUNTS < 1 << 31) }
+    fn ids_of_mounts_do_not_overlap_other_ids() {
+        const { assert!((MAX_ENCODED_MOUNTS as u64) < MOUNTS && ROOT + 4 <= MOUNTS && MOUNTS < 1 << 31) }
     }
 }

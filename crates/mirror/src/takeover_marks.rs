@@ -21,11 +21,11 @@ pub(crate) fn device(mark: u64) -> Option<Numbered> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lower::node_id::{Ident, MOUNTS};
+    use crate::lower::node_id::{Ident, MAX_ENCODED_MOUNTS};
 
     #[test]
     fn no_id_of_a_node_is_taken_for_a_device() {
-        for mount in 0..=MOUNTS {
+        for mount in 0..=MAX_ENCODED_MOUNTS {
             for (ino, generation) in [(0, 0), (1, 1 << 31), ((1 << 26) - 1, u32::MAX)] {
                 let id = Ident { mount, ino, generation }.id().unwrap();
                 assert_eq!(device(id.0), None, "{id}");

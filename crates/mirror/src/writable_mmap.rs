@@ -21,7 +21,7 @@ const MMAP_ATTR_TTL: Expiry = Expiry::after(Duration::from_secs(1));
 
 /// The nodes that were opened for reading and writing with passthrough.
 #[derive(Debug, Default)]
-pub(crate) struct Mappable {
+pub(crate) struct WritableMappings {
     nodes: Mutex<HashSet<NodeId>>,
     any: AtomicBool,
     /// An earlier daemon could not record all its nodes, so any node may be mapped.
@@ -30,7 +30,7 @@ pub(crate) struct Mappable {
     session: OnceLock<Handle>,
 }
 
-impl Mappable {
+impl WritableMappings {
     /// Restores the nodes that earlier daemons recorded.
     pub(crate) fn start(&self, session: &Handle) {
         let Some(takeover) = session.takeover() else { return };

@@ -58,12 +58,12 @@ pub struct Decision {
     /// Index of the rule that decided; `None` if no rule matched.
     pub rule: Option<usize>,
     /// A condition could not be evaluated, and the strictest outcome was chosen.
-    pub unsure: bool,
+    pub is_uncertain: bool,
     /// Indices of the rules that require an audit of the decision.
     pub audit: Vec<usize>,
-    /// The redaction for a reader who opens the file now. It holds as long as the file is open, whatever its contents
-    /// become: a file that is no picture yet may be one a moment later.
-    pub unseen: Option<Arc<Redaction>>,
+    /// The redaction for a reader who opens the file now. It applies as long as the file is open, whatever is written to
+    /// it: a file that is not a picture at open may become one.
+    pub redaction: Option<Arc<Redaction>>,
 }
 
 impl Action {
@@ -118,8 +118,13 @@ impl RuleSet {
         caller: &(impl Caller + ?Sized),
         content: &(impl Content + ?Sized),
     ) -> Decision {
-        let mut decision =
-            Decision { outcome: Outcome::Allow, rule: None, unsure: false, audit: Vec::new(), unseen: None };
+        let mut decision = Decision {
+            outcome: Outcome::Allow,
+            rule: None,
+            is_uncertain: false,
+            audit: Vec::new(),
+            redaction: None,
+        };
         // A lookup only decides between visible and hidden: the contents are not read if they cannot matter.
         if op == Op::Lookup && !self.hides() {
             return decision;
@@ -128,11 +133,11 @@ impl RuleSet {
         let mut not_yet = Vec::new();
         for candidate in self.candidates() {
             let rule = self.rule(candidate);
-            if !rule.speaks_of(op) {
+            if !rule.applies_to(op) {
                 continue;
             }
             let who = candidate.is_caller(self, caller).0;
-            let truth = and(who, || match rule.asks_what() {
+            let truth = and(who, || match rule.depends_on_content() {
                 true => rule.is_content(content),
                 false => Some(true),
             });
@@ -151,7 +156,7 @@ impl RuleSet {
                 decision.rule = Some(candidate.rule);
                 break;
             }
-            decision.unsure = true;
+            decision.is_uncertain = true;
             if strictest.as_ref().is_none_or(|(known, _)| known.strictness() < outcome.strictness()) {
                 strictest = Some((outcome, candidate.rule));
             }
@@ -167,7 +172,7 @@ impl RuleSet {
                 Outcome::Redact(redaction) => Some(redaction.clone()),
                 Outcome::ReadOnly | Outcome::Deny(_) | Outcome::Hide => return decision,
             };
-            decision.unseen =
+            decision.redaction =
                 not_yet.into_iter().rev().fold(now, |otherwise, redaction| Some(redaction.or(otherwise)));
         }
         decision

@@ -31,31 +31,31 @@ impl Policy {
         caller: &impl Caller,
         content: &(impl Content + ?Sized),
     ) -> Explanation {
-        let mut place = self.root();
+        let mut state = self.root();
         let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
         let mut above = String::new();
         while let Some(name) = names.next() {
-            place = place.enter(name);
+            state = state.enter(name);
             above.push('/');
             above.push_str(&String::from_utf8_lossy(name));
-            let class = place.class();
+            let class = state.class();
             let seen = class.decide(Op::Lookup, caller, &crate::NoContent);
             if names.peek().is_some() && seen.outcome == Outcome::Hide {
-                let rules = self.lines((&place, &class), Op::Lookup, caller, &crate::NoContent);
+                let rules = self.lines((&state, &class), Op::Lookup, caller, &crate::NoContent);
                 return Explanation { decision: seen, rules, hidden_above: Some(above) };
             }
         }
-        let class = place.class();
+        let class = state.class();
         Explanation {
             decision: class.decide(op, caller, content),
-            rules: self.lines((&place, &class), op, caller, content),
+            rules: self.lines((&state, &class), op, caller, content),
             hidden_above: None,
         }
     }
 
     fn lines(
         &self,
-        (place, class): (&MatchState, &RuleSet),
+        (state, class): (&MatchState, &RuleSet),
         op: Op,
         caller: &impl Caller,
         content: &(impl Content + ?Sized),
@@ -71,14 +71,15 @@ impl Policy {
                     "not relevant: the path does not match, or no later rule would decide otherwise"
                         .to_owned()
                 }
-                None if rule.action == Action::Graft && place.is_of(index) => {
+                None if rule.action == Action::Graft && state.is_of(index) => {
                     "grafted: no rule applies here".to_owned()
                 }
                 None => "the path does not match".to_owned(),
-                Some(_) if !rule.speaks_of(op) => format!("does not apply to {}", op.name()),
+                Some(_) if !rule.applies_to(op) => format!("does not apply to {}", op.name()),
                 Some(candidate) => {
                     let (caller, why) = candidate.is_caller(class, caller);
-                    let content = if rule.asks_what() { rule.is_content(content) } else { Some(true) };
+                    let content =
+                        if rule.depends_on_content() { rule.is_content(content) } else { Some(true) };
                     match (caller, content) {
                         (Some(false), _) => format!("the caller does not match: {}", reason(why)),
                         (_, Some(false)) => "the content of the file does not match".to_owned(),
@@ -129,7 +130,7 @@ impl fmt::Display for Report<'_> {
             Some(rule) => write!(f, ", by {}", title(rule))?,
             None => write!(f, ", by default: no rule decides")?,
         }
-        if decision.unsure {
+        if decision.is_uncertain {
             write!(f, ", the strictest possible outcome")?;
         }
         if let Some(above) = hidden_above {

@@ -96,7 +96,7 @@ impl Glob {
                     retry = Some((token, at));
                     continue;
                 }
-                (Some(wanted), Some((character, length))) if self.takes(wanted, character) => {
+                (Some(expected), Some((character, length))) if self.takes(expected, character) => {
                     token += 1;
                     at += length;
                     continue;
@@ -113,7 +113,7 @@ impl Glob {
     fn takes(&self, token: &Token, character: u32) -> bool {
         let character = if self.ignore_case { fold(character) } else { character };
         match token {
-            Token::Just(wanted) => *wanted == character,
+            Token::Just(expected) => *expected == character,
             Token::One => true,
             Token::Any => false,
             Token::Set { ranges, negated } => {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_said() {
+    fn invalid_patterns_are_reported() {
         for wrong in ["[a", "[", "a\\", "[b-a]", "**", "a{uid}", "[!", "[a-"] {
             assert!(Glob::parse(wrong, false).is_err(), "{wrong}");
         }

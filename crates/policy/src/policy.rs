@@ -47,7 +47,7 @@ impl Policy {
     /// Returns the match state of a path below the root. Empty components are ignored.
     pub fn match_path(&self, path: &[u8]) -> MatchState {
         let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
-        names.fold(self.root(), |place, name| place.enter(name))
+        names.fold(self.root(), |state, name| state.enter(name))
     }
 
     /// Iterates over the directories on and below which nothing is decided, so that they may be bind-mounted.

@@ -110,10 +110,10 @@ impl Redaction {
 
     /// Evaluates whether the rule applies to the contents of the file.
     pub(crate) fn is_content(&self, content: &(impl Content + ?Sized)) -> Truth {
-        let wanted = any_holds(&self.content, content);
-        let Some(kinds) = self.kinds() else { return wanted };
+        let matches = any_holds(&self.content, content);
+        let Some(kinds) = self.kinds() else { return matches };
         let known = |truth, media: &Media| or(truth, || Probe::Is(*media).matches(content));
-        and(wanted, || kinds.iter().fold(Some(false), known))
+        and(matches, || kinds.iter().fold(Some(false), known))
     }
 }
 
@@ -275,17 +275,17 @@ impl Rule {
     }
 
     /// Reports whether the rule applies to an operation.
-    pub(crate) fn speaks_of(&self, op: Op) -> bool {
+    pub(crate) fn applies_to(&self, op: Op) -> bool {
         self.ops.is_none_or(|ops| ops.contains(op))
     }
 
     /// Reports whether the rule has conditions on the caller, apart from variables in its path.
-    pub(crate) fn asks_who(&self) -> bool {
+    pub(crate) fn depends_on_caller(&self) -> bool {
         !self.who.is_empty() || !self.except.is_empty()
     }
 
     /// Reports whether the rule depends on the contents of the file.
-    pub(crate) fn asks_what(&self) -> bool {
+    pub(crate) fn depends_on_content(&self) -> bool {
         !self.content.is_empty()
             || matches!(&self.action, Action::Redact(redaction) if redaction.kinds().is_some())
     }

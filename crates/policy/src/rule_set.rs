@@ -32,8 +32,8 @@ impl RuleSet {
         let always = |candidate: &Candidate| {
             let rule = &policy.rules[candidate.rule];
             candidate.owners.is_none()
-                && !rule.asks_who()
-                && !rule.asks_what()
+                && !rule.depends_on_caller()
+                && !rule.depends_on_content()
                 && rule.ops.is_none()
                 && rule.action != Action::Audit
         };
@@ -84,7 +84,7 @@ impl RuleSet {
     /// be cached.
     pub fn is_name_constant(&self) -> bool {
         let asks = |(candidate, rule): (&Candidate, &Rule)| {
-            candidate.owners.is_some() || rule.asks_who() || rule.asks_what()
+            candidate.owners.is_some() || rule.depends_on_caller() || rule.depends_on_content()
         };
         !(self.hides() || self.redacts()) || !self.rules().any(asks)
     }
@@ -95,8 +95,8 @@ impl RuleSet {
     }
 
     /// Reports whether a rule depends on the contents of the file.
-    pub fn asks_what(&self) -> bool {
-        self.rules().any(|(_, rule)| rule.asks_what())
+    pub fn depends_on_content(&self) -> bool {
+        self.rules().any(|(_, rule)| rule.depends_on_content())
     }
 }
 

@@ -64,20 +64,20 @@ content = ["image/jpeg"]
 "#;
 
     #[test]
-    fn what_is_saved_is_what_is_restored() {
+    fn saved_rule_set_is_restored_unchanged() {
         let policy = Policy::parse(RULES, &Names::default()).unwrap();
         for path in ["/", "/by/red/x", "/by/blue/x.jpg", "/a/b.jpg"] {
             let class = policy.match_path(path.as_bytes()).class();
             assert_eq!(policy.class(&class.save()), Some(class.clone()), "{path}");
-            let unseen = class.decide(Op::Read, &KnownCaller::new(3, 3), &NoContent).unseen;
-            if let Some(redaction) = unseen {
+            let redaction = class.decide(Op::Read, &KnownCaller::new(3, 3), &NoContent).redaction;
+            if let Some(redaction) = redaction {
                 assert_eq!(Redaction::restore(&redaction.save()).as_ref(), Some(&*redaction));
             }
         }
     }
 
     #[test]
-    fn what_makes_no_sense_is_none() {
+    fn malformed_text_restores_nothing() {
         let policy = Policy::parse(RULES, &Names::default()).unwrap();
         for saved in ["", "[", "[{\"rule\":3,\"owners\":null}]", "{}"] {
             assert_eq!(policy.class(saved.as_bytes()), None, "{saved}");

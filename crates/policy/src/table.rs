@@ -33,10 +33,10 @@ const OPS: [Op; 7] = [Op::Lookup, Op::Read, Op::Write, Op::List, Op::Create, Op:
 
 impl Rule {
     /// Reports whether the rule depends on user and group alone and is not audited.
-    fn asks_ids_only(&self) -> bool {
+    fn depends_on_ids_only(&self) -> bool {
         let more = |who: &crate::rule::CallerSet| !who.groups.is_empty() || !who.programs.is_empty();
         let redacts = matches!(self.action, crate::Action::Redact(_));
-        !(self.audit || redacts || self.asks_what() || more(&self.who) || more(&self.except))
+        !(self.audit || redacts || self.depends_on_content() || more(&self.who) || more(&self.except))
     }
 }
 
@@ -53,7 +53,7 @@ impl RuleSet {
     /// Returns the decisions of this rule set, if they depend on user and group alone and fit into a table.
     pub fn table(&self) -> Option<Table> {
         let rules = || self.candidates().iter().map(|candidate| self.rule(candidate));
-        if !rules().all(Rule::asks_ids_only) {
+        if !rules().all(Rule::depends_on_ids_only) {
             return None;
         }
         let mut owners = Vec::new();
@@ -109,7 +109,7 @@ impl crate::Policy {
         let groups: usize = rules.iter().map(|rule| rule.who.gids.len() + rule.except.gids.len()).sum();
         let users = 1 + 2 * (users + patterns * owners.unwrap_or(0).max(1));
         let groups = 1 + 2 * groups;
-        rules.iter().all(|rule| rule.asks_ids_only() && !by_group(rule))
+        rules.iter().all(|rule| rule.depends_on_ids_only() && !by_group(rule))
             && users <= MAX_USERS
             && groups <= MAX_GROUPS
             && users * groups <= MAX_CELLS

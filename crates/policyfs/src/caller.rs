@@ -15,7 +15,7 @@ use shunt_policy::Caller;
 use crate::programs::{Identity, Programs};
 
 /// The caller of a request, with groups and program read on demand.
-pub(crate) struct Asker<'a> {
+pub(crate) struct RequestCaller<'a> {
     uid: u32,
     gid: u32,
     pid: u32,
@@ -24,7 +24,7 @@ pub(crate) struct Asker<'a> {
     running: OnceCell<Option<Identity>>,
 }
 
-impl<'a> Asker<'a> {
+impl<'a> RequestCaller<'a> {
     pub(crate) fn new(request: &Request<'_>, programs: &'a Programs) -> Self {
         Self {
             uid: request.uid(),
@@ -58,7 +58,7 @@ impl<'a> Asker<'a> {
     }
 }
 
-impl Caller for Asker<'_> {
+impl Caller for RequestCaller<'_> {
     fn uid(&self) -> u32 {
         self.uid
     }

@@ -12,14 +12,14 @@ use shunt_policy::Content;
 use shunt_policy::redact::Bytes;
 
 /// A file that is opened when its contents are first inspected.
-pub(crate) struct Peeked<'a> {
+pub(crate) struct LazyContent<'a> {
     lower: &'a Lower,
     node: NodeId,
     /// `Ok(None)` for anything but a regular file, which has no contents.
     file: OnceCell<Result<Option<OwnedFd>, Errno>>,
 }
 
-impl<'a> Peeked<'a> {
+impl<'a> LazyContent<'a> {
     pub(crate) fn new(lower: &'a Lower, node: NodeId) -> Self {
         Self { lower, node, file: OnceCell::new() }
     }
@@ -32,7 +32,7 @@ impl<'a> Peeked<'a> {
     }
 }
 
-impl Content for Peeked<'_> {
+impl Content for LazyContent<'_> {
     fn read(&self, offset: u64, length: usize) -> Option<Vec<u8>> {
         let Some(file) = self.file.get_or_init(|| self.open()).as_ref().ok()? else {
             return Some(Vec::new());

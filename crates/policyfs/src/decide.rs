@@ -8,8 +8,8 @@ use shunt_mirror::lower::Component;
 use shunt_policy::{Content, Decision, Denial, MatchState, Op, Outcome, RuleSet};
 
 use crate::audit::Line;
-use crate::caller::Asker;
-use crate::content::Peeked;
+use crate::caller::RequestCaller;
+use crate::content::LazyContent;
 use crate::policy_inodes::{ResolvedNode, View};
 use crate::{PolicyFs, Rules};
 
@@ -22,11 +22,11 @@ pub(crate) enum Target {
 }
 
 /// A name in a directory, with its match state.
-pub(crate) struct Spot {
+pub(crate) struct ResolvedName {
     /// The policy under which it was resolved.
     pub(crate) rules: Arc<Rules>,
     /// The rules that can still match below it.
-    pub(crate) place: MatchState,
+    pub(crate) state: MatchState,
     /// The rules that match it.
     pub(crate) class: RuleSet,
     /// Its path, if rules require an audit.
@@ -34,7 +34,7 @@ pub(crate) struct Spot {
 }
 
 /// Maps the outcome of a decision to an errno.
-pub(crate) fn refusal(outcome: &Outcome, op: Op) -> Result<(), Errno> {
+pub(crate) fn check_outcome(outcome: &Outcome, op: Op) -> Result<(), Errno> {
     match outcome {
         Outcome::Allow | Outcome::Redact(_) => Ok(()),
         Outcome::ReadOnly => Err(Errno::ROFS),
@@ -48,43 +48,43 @@ pub(crate) fn refusal(outcome: &Outcome, op: Op) -> Result<(), Errno> {
 
 impl PolicyFs {
     /// Returns the match state of a directory and its path.
-    fn place(&self, rules: &Rules, dir: NodeId) -> Result<(MatchState, Vec<u8>), Errno> {
+    fn match_state(&self, rules: &Rules, dir: NodeId) -> Result<(MatchState, Vec<u8>), Errno> {
         let root = rules.policy.root();
         if root.is_free() || dir == NodeId::ROOT {
             return Ok((root, b"/".to_vec()));
         }
         let path = self.mirror.engine().path(dir)?;
-        Ok((rules.places.get(&rules.policy, &path), path))
+        Ok((rules.match_states.get(&rules.policy, &path), path))
     }
 
     /// Resolves a directory that is listed.
-    pub(crate) fn dir_spot(&self, dir: NodeId) -> Result<Spot, Errno> {
+    pub(crate) fn resolve_dir(&self, dir: NodeId) -> Result<ResolvedName, Errno> {
         let rules = self.rules();
-        let (place, path) = self.place(&rules, dir)?;
-        let class = place.class();
-        Ok(Spot { rules, place, class, path: Some(path.into()) })
+        let (state, path) = self.match_state(&rules, dir)?;
+        let class = state.class();
+        Ok(ResolvedName { rules, state, class, path: Some(path.into()) })
     }
 
     /// Resolves a name in a directory.
     ///
     /// # Errors
     /// EACCES if the directory finds names by several spellings and rules apply there.
-    pub(crate) fn spot(&self, parent: NodeId, name: &[u8]) -> Result<Spot, Errno> {
+    pub(crate) fn resolve_name(&self, parent: NodeId, name: &[u8]) -> Result<ResolvedName, Errno> {
         let rules = self.rules();
-        let (place, path) = self.place(&rules, parent)?;
-        self.check_spelling(&place, parent, &path, name)?;
-        Ok(below(rules, &place, &path, name))
+        let (state, path) = self.match_state(&rules, parent)?;
+        self.check_spelling(&state, parent, &path, name)?;
+        Ok(below(rules, &state, &path, name))
     }
 
     /// Resolves two names under the same policy.
-    pub(crate) fn spots(
+    pub(crate) fn resolve_names(
         &self,
         (parent, name): (NodeId, &[u8]),
         (new_parent, new_name): (NodeId, &[u8]),
-    ) -> Result<(Spot, Spot), Errno> {
+    ) -> Result<(ResolvedName, ResolvedName), Errno> {
         let rules = self.rules();
-        let (from, from_path) = self.place(&rules, parent)?;
-        let (to, to_path) = self.place(&rules, new_parent)?;
+        let (from, from_path) = self.match_state(&rules, parent)?;
+        let (to, to_path) = self.match_state(&rules, new_parent)?;
         self.check_spelling(&from, parent, &from_path, name)?;
         self.check_spelling(&to, new_parent, &to_path, new_name)?;
         Ok((below(rules.clone(), &from, &from_path, name), below(rules, &to, &to_path, new_name)))
@@ -100,7 +100,7 @@ impl PolicyFs {
             ResolvedNode::View(view) => Ok(Target::Ruled(view)),
             ResolvedNode::Retired(_) => Err(Errno::STALE),
             ResolvedNode::Unknown(inner) if self.mirror.engine().kind(inner)? == FileType::Directory => {
-                let Spot { class, path, .. } = self.dir_spot(inner)?;
+                let ResolvedName { class, path, .. } = self.resolve_dir(inner)?;
                 Ok(match class.is_free() {
                     true => Target::Free(inner),
                     false => Target::Ruled(View { inner, class, redaction: None, path }),
@@ -131,7 +131,7 @@ impl PolicyFs {
         op: Op,
         content: &impl Content,
     ) -> Result<Decision, Errno> {
-        let decision = class.decide(op, &Asker::new(request, &self.programs), content);
+        let decision = class.decide(op, &RequestCaller::new(request, &self.programs), content);
         for rule in decision.audit.iter().filter_map(|rule| rules.policy.rules().get(*rule)) {
             self.audit.record(&Line {
                 rule: &rule.name,
@@ -152,48 +152,51 @@ impl PolicyFs {
         match self.target(node)? {
             Target::Free(inner) => Ok(inner),
             Target::Ruled(View { inner, class, path, .. }) => {
-                let content = Peeked::new(self.mirror.engine(), inner);
+                let content = LazyContent::new(self.mirror.engine(), inner);
                 let rules = self.rules();
                 let decision = self.decide(request, &rules, &class, path.as_deref(), op, &content)?;
-                refusal(&decision.outcome, op)?;
+                check_outcome(&decision.outcome, op)?;
                 Ok(inner)
             }
         }
     }
 
     /// Checks whether the caller may create a name.
-    pub(crate) fn check_create(&self, request: &Request<'_>, spot: &Spot) -> Result<(), Errno> {
-        if spot.class.is_free() {
+    pub(crate) fn check_create(&self, request: &Request<'_>, resolved: &ResolvedName) -> Result<(), Errno> {
+        if resolved.class.is_free() {
             return Ok(());
         }
         let decide = |op| -> Result<Outcome, Errno> {
-            let path = spot.path.as_deref();
+            let path = resolved.path.as_deref();
             let none = &shunt_policy::NoContent;
-            Ok(self.decide(request, &spot.rules, &spot.class, path, op, none)?.outcome)
+            Ok(self.decide(request, &resolved.rules, &resolved.class, path, op, none)?.outcome)
         };
         // A name hidden from the caller cannot be created by it, whether it exists or not.
-        if spot.class.hides() && decide(Op::Lookup)? == Outcome::Hide {
+        if resolved.class.hides() && decide(Op::Lookup)? == Outcome::Hide {
             return Err(Errno::ACCESS);
         }
-        refusal(&decide(Op::Create)?, Op::Create)
+        check_outcome(&decide(Op::Create)?, Op::Create)
     }
 
     /// Checks an operation of the caller on the file that a name refers to.
     pub(crate) fn check_name(
         &self,
         request: &Request<'_>,
-        spot: &Spot,
+        resolved: &ResolvedName,
         (parent, name): (NodeId, Component<'_>),
         op: Op,
     ) -> Result<(), Errno> {
-        if spot.class.is_free() {
+        if resolved.class.is_free() {
             return Ok(());
         }
         let found = self.mirror.engine().lookup(parent, name)?.id;
-        let content = Peeked::new(self.mirror.engine(), found);
+        let content = LazyContent::new(self.mirror.engine(), found);
         let check = |op| {
-            let path = spot.path.as_deref();
-            refusal(&self.decide(request, &spot.rules, &spot.class, path, op, &content)?.outcome, op)
+            let path = resolved.path.as_deref();
+            check_outcome(
+                &self.decide(request, &resolved.rules, &resolved.class, path, op, &content)?.outcome,
+                op,
+            )
         };
         let checked = check(Op::Lookup).and_then(|()| check(op));
         self.mirror.engine().forget(found, 1);
@@ -204,64 +207,69 @@ impl PolicyFs {
     ///
     /// # Errors
     /// ENOENT if it is hidden; ESTALE if the rules changed meanwhile.
-    pub(crate) fn shown(&self, request: &Request<'_>, spot: &Spot, entry: Entry) -> Result<Entry, Errno> {
-        let shown = self.seen(request, spot, entry);
+    pub(crate) fn shown(
+        &self,
+        request: &Request<'_>,
+        resolved: &ResolvedName,
+        entry: Entry,
+    ) -> Result<Entry, Errno> {
+        let shown = self.seen(request, resolved, entry);
         if shown.is_err() && entry.node != NodeId(0) {
             self.mirror.engine().forget(entry.node, 1);
         }
         shown
     }
 
-    fn seen(&self, request: &Request<'_>, spot: &Spot, mut entry: Entry) -> Result<Entry, Errno> {
-        let (class, inner) = (&spot.class, entry.node);
-        let constant = class.is_name_constant() || self.is_gated(class);
+    fn seen(&self, request: &Request<'_>, resolved: &ResolvedName, mut entry: Entry) -> Result<Entry, Errno> {
+        let (class, inner) = (&resolved.class, entry.node);
+        let constant = class.is_name_constant() || self.is_enforced(class);
         entry.entry_expiry = if constant { self.bounded(entry.entry_expiry) } else { Expiry::NEVER_CACHED };
         if inner == NodeId(0) {
             return Ok(entry);
         }
-        let content = Peeked::new(self.mirror.engine(), inner);
-        let decide = |op| class.decide(op, &Asker::new(request, &self.programs), &content);
+        let content = LazyContent::new(self.mirror.engine(), inner);
+        let decide = |op| class.decide(op, &RequestCaller::new(request, &self.programs), &content);
         if class.hides() && decide(Op::Lookup).outcome == Outcome::Hide {
             return Err(Errno::NOENT);
         }
         let kind = entry.attributes.file_type();
         if kind == shunt_fuse::FileType::Directory {
-            self.note(inner, class)?;
+            self.register(inner, class)?;
             return Ok(entry);
         }
         let regular = kind == shunt_fuse::FileType::Regular;
         let redaction = match class.redacts() && regular {
-            true => decide(Op::Read).unseen,
+            true => decide(Op::Read).redaction,
             false => None,
         };
-        self.show(spot, entry, redaction)
+        self.show(resolved, entry, redaction)
     }
 
     /// Converts the entry of a file just created, like [`shown`](Self::shown). Nothing is hidden from its creator.
-    pub(crate) fn made(&self, spot: &Spot, mut entry: Entry) -> Result<Entry, Errno> {
-        let constant = spot.class.is_name_constant() || self.is_gated(&spot.class);
+    pub(crate) fn made(&self, resolved: &ResolvedName, mut entry: Entry) -> Result<Entry, Errno> {
+        let constant = resolved.class.is_name_constant() || self.is_enforced(&resolved.class);
         entry.entry_expiry = if constant { self.bounded(entry.entry_expiry) } else { Expiry::NEVER_CACHED };
         if entry.attributes.file_type() == shunt_fuse::FileType::Directory {
             let noted = self
-                .note(entry.node, &spot.class)
+                .register(entry.node, &resolved.class)
                 .inspect_err(|_| self.mirror.engine().forget(entry.node, 1));
             return noted.map(|()| entry);
         }
-        self.show(spot, entry, None).inspect_err(|_| self.mirror.engine().forget(entry.node, 1))
+        self.show(resolved, entry, None).inspect_err(|_| self.mirror.engine().forget(entry.node, 1))
     }
 
     fn show(
         &self,
-        spot: &Spot,
+        resolved: &ResolvedName,
         mut entry: Entry,
         redaction: Option<Arc<shunt_policy::Redaction>>,
     ) -> Result<Entry, Errno> {
         let inner = entry.node;
         let partial = redaction.is_some();
-        let view = View { inner, class: spot.class.clone(), redaction, path: spot.path.clone() };
-        let (node, beside) = self.views.show(spot.rules.generation, view)?;
+        let view = View { inner, class: resolved.class.clone(), redaction, path: resolved.path.clone() };
+        let (node, is_additional) = self.views.show(resolved.rules.generation, view)?;
         entry.node = node;
-        if let Err(errno) = self.note(entry.node, &spot.class) {
+        if let Err(errno) = self.register(entry.node, &resolved.class) {
             self.views.forget(entry.node, 1);
             return Err(errno);
         }
@@ -271,7 +279,7 @@ impl PolicyFs {
             entry.attributes_expiry = self.of_view(inner, entry.attributes_expiry);
         }
         // The kernel cached the attributes of the other inodes while there was only one.
-        if let (Some(session), true) = (self.session.get(), beside) {
+        if let (Some(session), true) = (self.session.get(), is_additional) {
             for other in self.views.others(inner, entry.node) {
                 session.caches().invalidate_node(other, None);
             }
@@ -292,12 +300,12 @@ impl PolicyFs {
     }
 }
 
-fn below(rules: Arc<Rules>, place: &MatchState, path: &[u8], name: &[u8]) -> Spot {
-    let place = place.enter(name);
-    let class = place.class();
+fn below(rules: Arc<Rules>, state: &MatchState, path: &[u8], name: &[u8]) -> ResolvedName {
+    let state = state.enter(name);
+    let class = state.class();
     let path = class.audits().then(|| {
         let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
         [path, slash, name].concat().into()
     });
-    Spot { rules, place, class, path }
+    ResolvedName { rules, state, class, path }
 }

@@ -13,12 +13,12 @@ use shunt_fuse::{
 use shunt_mirror::lower::Component;
 use shunt_policy::{Op, Redaction};
 
-use crate::content::Peeked;
-use crate::decide::{Spot, Target, refusal};
+use crate::PolicyFs;
+use crate::content::LazyContent;
+use crate::decide::{ResolvedName, Target, check_outcome};
 use crate::listing::PolicyFilter;
 use crate::policy_inodes::{ResolvedNode, View};
 use crate::redacted::Redacted;
-use crate::{EXPIRES_ALL, PolicyFs};
 
 /// The direction bit of ioctl commands that pass data in; a command that changes something has it.
 const IOC_WRITE: u32 = 1 << 30;
@@ -37,29 +37,34 @@ impl PolicyFs {
     pub(crate) fn forgotten(&self, node: NodeId, lookups: u64) {
         let inner = self.views.forget(node, lookups);
         self.mirror.forget(inner, lookups);
-        if self.views.notes(inner) && !self.mirror.engine().holds(inner) {
-            self.views.gone(inner);
+        if self.views.is_registered(inner) && !self.mirror.engine().holds(inner) {
+            self.views.remove(inner);
         }
-        self.unnote(node, inner);
+        self.unregister(node, inner);
     }
 
     /// Resolves a name and checks that the caller may create it.
-    fn may_create(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Spot, Errno> {
-        let spot = self.spot(parent, component(name)?.as_cstr().to_bytes())?;
-        self.check_create(request, &spot)?;
-        Ok(spot)
+    fn may_create(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+    ) -> Result<ResolvedName, Errno> {
+        let resolved = self.resolve_name(parent, component(name)?.as_cstr().to_bytes())?;
+        self.check_create(request, &resolved)?;
+        Ok(resolved)
     }
 
     /// Checks whether the caller may remove a name.
     fn may_remove(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
         if request.begun().is_some() {
-            // The previous daemon allowed it and may have done it, so the name may no longer exist.
+            // The previous daemon allowed it and may have executed it, so the name may no longer exist.
             return Ok(());
         }
         let name_in = component(name)?;
-        let spot = self.spot(parent, name_in.as_cstr().to_bytes())?;
-        self.check_name(request, &spot, (parent, name_in), Op::Delete)?;
-        self.stays(parent, name)
+        let resolved = self.resolve_name(parent, name_in.as_cstr().to_bytes())?;
+        self.check_name(request, &resolved, (parent, name_in), Op::Delete)?;
+        self.ensure_not_on_graft_path(parent, name)
     }
 
     /// Checks whether the caller may open a file with these flags; returns the engine's node and the redaction.
@@ -74,20 +79,20 @@ impl PolicyFs {
             Target::Ruled(view) => view,
         };
         let rules = self.rules();
-        let content = Peeked::new(self.mirror.engine(), inner);
+        let content = LazyContent::new(self.mirror.engine(), inner);
         let decide = |op| self.decide(request, &rules, &class, path.as_deref(), op, &content);
         let flags = OFlags::from_bits_retain(flags);
         let access = flags & OFlags::RWMODE;
         if access != OFlags::RDONLY || flags.contains(OFlags::TRUNC) {
-            refusal(&decide(Op::Write)?.outcome, Op::Write)?;
+            check_outcome(&decide(Op::Write)?.outcome, Op::Write)?;
         }
         if access == OFlags::WRONLY {
             return Ok((inner, redaction));
         }
         let read = decide(Op::Read)?;
-        refusal(&read.outcome, Op::Read)?;
+        check_outcome(&read.outcome, Op::Read)?;
         // The kernel reached an inode that belongs to other callers. A repeated lookup finds the right one.
-        if read.unseen == redaction { Ok((inner, redaction)) } else { Err(Errno::STALE) }
+        if read.redaction == redaction { Ok((inner, redaction)) } else { Err(Errno::STALE) }
     }
 
     /// Opens a file for a caller with a redaction, which applies even if the file has nothing to redact yet.
@@ -98,8 +103,8 @@ impl PolicyFs {
         redaction: Arc<Redaction>,
         args: OpenArgs,
     ) -> Result<Opened, Errno> {
-        let wanted = OFlags::RWMODE | OFlags::TRUNC | OFlags::APPEND | OFlags::NONBLOCK;
-        let args = OpenArgs { flags: args.flags & wanted.bits(), ..args };
+        let forwarded = OFlags::RWMODE | OFlags::TRUNC | OFlags::APPEND | OFlags::NONBLOCK;
+        let args = OpenArgs { flags: args.flags & forwarded.bits(), ..args };
         let opening = self.mirror.open_below(request, inner, args).await?;
         let handle = FileHandle(opening.handle);
         if args.flags & OFlags::RWMODE.bits() == OFlags::WRONLY.bits() {
@@ -126,7 +131,7 @@ impl PolicyFs {
 
 impl FileSystem for PolicyFs {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
-        self.expires_all.store(session.negotiated().minor >= EXPIRES_ALL, Ordering::Relaxed);
+        self.expires_all.store(session.negotiated().minor >= shunt_fuse::MINOR_EXPIRE_ALL, Ordering::Relaxed);
         let _ = self.session.set(session.clone());
         self.start_takeover(session)
     }
@@ -145,7 +150,7 @@ impl FileSystem for PolicyFs {
         fs.mirror => write, flush, fsync, lseek, statfs
     }
     forward! {
-        |fs, request, node| let node = fs.plain(node)?;
+        |fs, request, node| let node = fs.unredacted_node(node)?;
         fs.mirror => fallocate
     }
     forward! {
@@ -164,9 +169,9 @@ impl FileSystem for PolicyFs {
     async fn lookup(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
         // `.` and `..` come from file handles, which have no path.
         let component = component(name).map_err(|_| Errno::STALE)?;
-        let spot = self.spot(parent, component.as_cstr().to_bytes())?;
+        let resolved = self.resolve_name(parent, component.as_cstr().to_bytes())?;
         let entry = self.mirror.lookup(request, parent, name).await?;
-        self.shown(request, &spot, entry)
+        self.shown(request, &resolved, entry)
     }
 
     async fn getattr(
@@ -215,8 +220,8 @@ impl FileSystem for PolicyFs {
         name: Name<'_>,
         target: &CStr,
     ) -> Result<Entry, Errno> {
-        let spot = self.may_create(request, parent, name)?;
-        self.made(&spot, self.mirror.symlink(request, parent, name, target).await?)
+        let resolved = self.may_create(request, parent, name)?;
+        self.made(&resolved, self.mirror.symlink(request, parent, name, target).await?)
     }
 
     async fn mknod(
@@ -226,8 +231,8 @@ impl FileSystem for PolicyFs {
         name: Name<'_>,
         new: NewNode,
     ) -> Result<Entry, Errno> {
-        let spot = self.may_create(request, parent, name)?;
-        self.made(&spot, self.mirror.mknod(request, parent, name, new).await?)
+        let resolved = self.may_create(request, parent, name)?;
+        self.made(&resolved, self.mirror.mknod(request, parent, name, new).await?)
     }
 
     async fn mkdir(
@@ -237,8 +242,8 @@ impl FileSystem for PolicyFs {
         name: Name<'_>,
         new: NewNode,
     ) -> Result<Entry, Errno> {
-        let spot = self.may_create(request, parent, name)?;
-        self.made(&spot, self.mirror.mkdir(request, parent, name, new).await?)
+        let resolved = self.may_create(request, parent, name)?;
+        self.made(&resolved, self.mirror.mkdir(request, parent, name, new).await?)
     }
 
     async fn unlink(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
@@ -261,7 +266,8 @@ impl FileSystem for PolicyFs {
         flags: RenameFlags,
     ) -> Result<(), Errno> {
         let (from, to) = ((parent, component(name)?), (new_parent, component(new_name)?));
-        self.stays(parent, name).and_then(|()| self.stays(new_parent, new_name))?;
+        self.ensure_not_on_graft_path(parent, name)
+            .and_then(|()| self.ensure_not_on_graft_path(new_parent, new_name))?;
         let moved = self.check_rename(request, from, to, flags)?;
         let done = self.mirror.rename(request, parent, name, new_parent, new_name, flags).await;
         self.renamed(request, moved, to, done.is_ok());
@@ -275,9 +281,9 @@ impl FileSystem for PolicyFs {
         new_parent: NodeId,
         new_name: Name<'_>,
     ) -> Result<Entry, Errno> {
-        let (inner, spot) = self.check_link(request, node, new_parent, component(new_name)?)?;
+        let (inner, resolved) = self.check_link(request, node, new_parent, component(new_name)?)?;
         let entry = self.mirror.link(request, inner, new_parent, new_name).await?;
-        self.shown(request, &spot, entry)
+        self.shown(request, &resolved, entry)
     }
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
@@ -300,9 +306,9 @@ impl FileSystem for PolicyFs {
         name: Name<'_>,
         args: CreateArgs,
     ) -> Result<Created, Errno> {
-        let spot = self.may_create(request, parent, name)?;
+        let resolved = self.may_create(request, parent, name)?;
         let Created { entry, opened } = self.mirror.create(request, parent, name, args).await?;
-        self.created(&spot, entry, opened)
+        self.created(&resolved, entry, opened)
     }
 
     async fn tmpfile(
@@ -312,17 +318,17 @@ impl FileSystem for PolicyFs {
         args: CreateArgs,
     ) -> Result<Created, Errno> {
         // The file has no name; this one matches no rule that names a file.
-        let spot = self.spot(parent, b"\x01")?;
-        self.check_create(request, &spot)?;
+        let resolved = self.resolve_name(parent, b"\x01")?;
+        self.check_create(request, &resolved)?;
         let Created { entry, opened } = self.mirror.tmpfile(request, parent, args).await?;
-        self.created(&spot, entry, opened)
+        self.created(&resolved, entry, opened)
     }
 
     async fn read(&self, request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
         if let Some(file) = self.redacted.get(args.handle.0) {
             return file.read(args.offset, args.size).map(Data::Owned);
         }
-        self.mirror.read(request, self.plain(node)?, args).await
+        self.mirror.read(request, self.unredacted_node(node)?, args).await
     }
 
     async fn release(&self, request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
@@ -388,15 +394,15 @@ impl FileSystem for PolicyFs {
             // EXDEV makes the kernel copy by reading.
             return Err(Errno::XDEV);
         }
-        let (from, to) = (self.plain(node_in)?, self.plain(node_out)?);
+        let (from, to) = (self.unredacted_node(node_in)?, self.unredacted_node(node_out)?);
         self.mirror.copy_file_range(request, from, to, range).await
     }
 }
 
 impl PolicyFs {
-    fn created(&self, spot: &Spot, entry: Entry, opened: Opened) -> Result<Created, Errno> {
+    fn created(&self, resolved: &ResolvedName, entry: Entry, opened: Opened) -> Result<Created, Errno> {
         let handle = opened.handle;
-        match self.made(spot, entry) {
+        match self.made(resolved, entry) {
             Ok(entry) => Ok(Created { entry, opened }),
             Err(errno) => {
                 self.mirror.engine().close(handle.0);
@@ -406,7 +412,7 @@ impl PolicyFs {
     }
 
     /// Returns EBUSY for a rename or removal of a name that leads to a graft.
-    fn stays(&self, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+    fn ensure_not_on_graft_path(&self, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
         match self.mirror.pins().get(parent, name.as_bytes()) {
             Some(_) => Err(Errno::BUSY),
             None => Ok(()),
@@ -414,7 +420,7 @@ impl PolicyFs {
     }
 
     /// Returns the engine's node of a file that is open without redaction.
-    fn plain(&self, node: NodeId) -> Result<NodeId, Errno> {
+    fn unredacted_node(&self, node: NodeId) -> Result<NodeId, Errno> {
         match self.views.get(node)? {
             ResolvedNode::View(view) | ResolvedNode::Retired(view) if view.redaction.is_some() => {
                 Err(Errno::BADF)

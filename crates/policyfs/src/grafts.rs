@@ -29,7 +29,7 @@ use crate::PolicyFs;
 #[derive(Default)]
 struct State {
     /// The pinned path to it: directory, name and node of each component.
-    way: Vec<(NodeId, Vec<u8>, NodeId)>,
+    pinned_path: Vec<(NodeId, Vec<u8>, NodeId)>,
     mounted: bool,
     /// The error that was last logged.
     refused: Option<Errno>,
@@ -38,22 +38,22 @@ struct State {
 #[derive(Default)]
 pub(crate) struct Grafts {
     /// Grafts by path below the root.
-    known: Mutex<BTreeMap<PathBuf, State>>,
+    grafts: Mutex<BTreeMap<PathBuf, State>>,
 }
 
 impl PolicyFs {
     /// Mounts the grafts that the rules ask for, and unmounts the others. A thread that serves the mount must not call
     /// this, because it walks the mount.
     pub fn keep_grafts(&self, mount: &MountPoint) {
-        let wanted: Vec<PathBuf> = self.rules().policy.grafts().collect();
-        let mut known = self.grafts.known.lock();
-        if wanted.is_empty() && known.is_empty() {
+        let paths: Vec<PathBuf> = self.rules().policy.grafts().collect();
+        let mut grafts = self.grafts.grafts.lock();
+        if paths.is_empty() && grafts.is_empty() {
             return;
         }
-        known.retain(|path, state| {
-            let keep = wanted.contains(path);
+        grafts.retain(|path, state| {
+            let keep = paths.contains(path);
             if !keep {
-                self.leave(&std::mem::take(&mut state.way));
+                self.unpin(&std::mem::take(&mut state.pinned_path));
                 tracing::info!("graft {} removed: no rule names it any more", path.display());
                 let _ = rustix::mount::unmount(
                     mount.path().join(relative(path)),
@@ -63,8 +63,8 @@ impl PolicyFs {
             keep
         });
         let Ok((_, info)) = MountPoint::find_with_info(mount.path()) else { return };
-        self.pin(&mut known, wanted);
-        for (path, state) in known.iter_mut() {
+        self.pin(&mut grafts, paths);
+        for (path, state) in grafts.iter_mut() {
             let done = self.graft(mount, &info, relative(path));
             state.mounted = done.is_ok();
             match done {
@@ -77,7 +77,7 @@ impl PolicyFs {
                 Err(errno) => {
                     if matches!(errno, Errno::NOENT | Errno::STALE) {
                         // The path is resolved again at the next call.
-                        self.leave(&std::mem::take(&mut state.way));
+                        self.unpin(&std::mem::take(&mut state.pinned_path));
                     }
                     if state.refused == Some(errno) {
                         continue;
@@ -91,29 +91,29 @@ impl PolicyFs {
 
     /// Pins the names that lead to the grafts of an earlier daemon.
     pub(crate) fn pin_grafts(&self) {
-        let wanted = self.rules().policy.grafts().collect();
-        self.pin(&mut self.grafts.known.lock(), wanted);
+        let paths = self.rules().policy.grafts().collect();
+        self.pin(&mut self.grafts.grafts.lock(), paths);
     }
 
-    fn pin(&self, known: &mut BTreeMap<PathBuf, State>, wanted: Vec<PathBuf>) {
-        for path in wanted {
-            let state = known.entry(path.clone()).or_default();
-            if state.way.is_empty() {
-                state.way = self.way(relative(&path)).unwrap_or_default();
+    fn pin(&self, grafts: &mut BTreeMap<PathBuf, State>, paths: Vec<PathBuf>) {
+        for path in paths {
+            let state = grafts.entry(path.clone()).or_default();
+            if state.pinned_path.is_empty() {
+                state.pinned_path = self.pinned_path(relative(&path)).unwrap_or_default();
             }
         }
-        self.mirror.pins().set(known.values().flat_map(|state| state.way.iter().cloned()));
+        self.mirror.pins().set(grafts.values().flat_map(|state| state.pinned_path.iter().cloned()));
     }
 
     /// Returns the grafts that are mounted, as paths below the root.
     pub fn grafts(&self) -> Vec<PathBuf> {
-        let known = self.grafts.known.lock();
-        known.iter().filter(|(_, state)| state.mounted).map(|(path, _)| path.clone()).collect()
+        let grafts = self.grafts.grafts.lock();
+        grafts.iter().filter(|(_, state)| state.mounted).map(|(path, _)| path.clone()).collect()
     }
 
     /// Resolves the names that lead to a directory. The lookup references taken here keep the nodes.
-    fn way(&self, path: &Path) -> Result<Vec<(NodeId, Vec<u8>, NodeId)>, Errno> {
-        let mut way = Vec::new();
+    fn pinned_path(&self, path: &Path) -> Result<Vec<(NodeId, Vec<u8>, NodeId)>, Errno> {
+        let mut pinned_path = Vec::new();
         let mut dir = NodeId::ROOT;
         for name in path.iter().map(|name| name.as_bytes().to_vec()) {
             let c_name = CString::new(name.clone()).map_err(|_| Errno::INVAL)?;
@@ -124,20 +124,20 @@ impl PolicyFs {
             };
             match found {
                 Ok(found) => {
-                    way.push((dir, name, found.id));
+                    pinned_path.push((dir, name, found.id));
                     dir = found.id;
                 }
                 Err(errno) => {
-                    self.leave(&way);
+                    self.unpin(&pinned_path);
                     return Err(errno);
                 }
             }
         }
-        Ok(way)
+        Ok(pinned_path)
     }
 
-    fn leave(&self, way: &[(NodeId, Vec<u8>, NodeId)]) {
-        way.iter().for_each(|(_, _, node)| self.mirror.engine().forget(*node, 1));
+    fn unpin(&self, pinned_path: &[(NodeId, Vec<u8>, NodeId)]) {
+        pinned_path.iter().for_each(|(_, _, node)| self.mirror.engine().forget(*node, 1));
     }
 
     /// Mounts a graft, unless something is mounted there. Returns whether it did.

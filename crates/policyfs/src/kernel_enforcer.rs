@@ -15,7 +15,7 @@ use shunt_fuse::{Errno, Expiry, NodeId};
 use shunt_mirror::CacheMode;
 use shunt_policy::{RuleSet, Table};
 
-use crate::{PolicyFs, SEVERAL};
+use crate::{PolicyFs, SHARED_FILE_ATTR_TTL};
 
 /// An in-kernel policy check.
 pub trait KernelEnforcer: Send + Sync {
@@ -51,25 +51,25 @@ struct Tables {
 }
 
 /// An enforcer with the state that was passed to it.
-pub(crate) struct Gated {
-    gate: Box<dyn KernelEnforcer>,
+pub(crate) struct EnforcerState {
+    enforcer: Box<dyn KernelEnforcer>,
     tables: Mutex<Tables>,
     /// The inodes it knows, with their classes. Locked while it is updated, and while forgotten inodes are checked.
     inodes: Mutex<HashMap<NodeId, u32>>,
     /// The kernel opens files without a request.
-    unasked: bool,
+    opens_in_kernel: bool,
 }
 
-impl Gated {
+impl EnforcerState {
     /// Returns the number of a class, or `None` if the kernel cannot check it.
     fn number(&self, class: &RuleSet) -> Option<u32> {
         let mut tables = self.tables.lock();
-        if let Some(known) = tables.numbers.get(class) {
-            return *known;
+        if let Some(number) = tables.numbers.get(class) {
+            return *number;
         }
         let number = class.table().and_then(|table| {
             let number = tables.last.checked_add(1).filter(|number| *number != u32::MAX)?;
-            self.gate.class(number, &table).ok()?;
+            self.enforcer.class(number, &table).ok()?;
             tables.last = number;
             Some(number)
         });
@@ -81,19 +81,20 @@ impl Gated {
 impl PolicyFs {
     /// Installs the kernel enforcer, or records why there is none. Must be called once, after the enforcer is attached
     /// to this mount and before the mount is used.
-    pub fn guard(&self, gate: Result<Box<dyn KernelEnforcer>, String>) {
-        let gate = match gate {
-            Ok(gate) => gate,
-            Err(reason) => return drop(self.unguarded.set(reason)),
+    pub fn set_kernel_enforcer(&self, enforcer: Result<Box<dyn KernelEnforcer>, String>) {
+        let enforcer = match enforcer {
+            Ok(enforcer) => enforcer,
+            Err(reason) => return drop(self.enforcer_error.set(reason)),
         };
         let session = self.session.get();
         self.mirror.set_always_opens(!self.rules().policy.has_tables());
-        let unasked = session.is_some_and(|session| self.mirror.serves_without_open(session));
-        if !unasked {
+        let opens_in_kernel = session.is_some_and(|session| self.mirror.serves_without_open(session));
+        if !opens_in_kernel {
             self.mirror.set_always_opens(true);
         }
-        let gated = Gated { gate, tables: Mutex::default(), inodes: Mutex::default(), unasked };
-        if self.gated.set(gated).is_ok() {
+        let state =
+            EnforcerState { enforcer, tables: Mutex::default(), inodes: Mutex::default(), opens_in_kernel };
+        if self.enforcer.set(state).is_ok() {
             // The kernel cached its current names and inodes before the enforcer knew of them.
             let policy = self.rules().policy.clone();
             let origin = self.origin.lock().clone();
@@ -101,93 +102,96 @@ impl PolicyFs {
         }
     }
 
-    /// Describes where the rules are checked.
+    /// Describes where the rules are enforced.
     pub fn checks(&self) -> String {
-        match (self.gated.get(), self.unguarded.get()) {
-            (Some(gated), _) if gated.unasked => "checked in the kernel, opens too".to_owned(),
-            (Some(_), _) => "checked in the kernel where user and group decide".to_owned(),
-            (None, Some(reason)) => format!("checked by the daemon: {reason}"),
-            (None, None) => "checked by the daemon".to_owned(),
+        match (self.enforcer.get(), self.enforcer_error.get()) {
+            (Some(state), _) if state.opens_in_kernel => "enforced in the kernel, including opens".to_owned(),
+            (Some(_), _) => "enforced in the kernel where user and group decide".to_owned(),
+            (None, Some(reason)) => format!("enforced by the daemon: {reason}"),
+            (None, None) => "enforced by the daemon".to_owned(),
         }
     }
 
     /// Reports whether the kernel opens files without a request.
-    pub(crate) fn opens_unasked(&self) -> bool {
-        self.gated.get().is_some_and(|gated| gated.unasked)
+    pub(crate) fn opens_in_kernel(&self) -> bool {
+        self.enforcer.get().is_some_and(|state| state.opens_in_kernel)
     }
 
     /// Reports whether the kernel checks the rules of a class.
-    pub(crate) fn is_gated(&self, class: &RuleSet) -> bool {
-        self.gated.get().is_some_and(|gated| class.is_free() || gated.number(class).is_some())
+    pub(crate) fn is_enforced(&self, class: &RuleSet) -> bool {
+        self.enforcer.get().is_some_and(|state| class.is_free() || state.number(class).is_some())
     }
 
     /// Registers an inode with the enforcer. Called before the kernel receives the inode.
     ///
     /// # Errors
     /// ENFILE if the table is full.
-    pub(crate) fn note(&self, node: NodeId, class: &RuleSet) -> Result<(), Errno> {
-        let Some(gated) = self.gated.get() else { return Ok(()) };
-        let mut inodes = gated.inodes.lock();
-        let number = if class.is_free() { None } else { gated.number(class) };
+    pub(crate) fn register(&self, node: NodeId, class: &RuleSet) -> Result<(), Errno> {
+        let Some(state) = self.enforcer.get() else { return Ok(()) };
+        let mut inodes = state.inodes.lock();
+        let number = if class.is_free() { None } else { state.number(class) };
         // The daemon checks the class as well, so the inode can do without the kernel check.
-        let needed = gated.unasked || !class.is_name_constant();
+        let needed = state.opens_in_kernel || !class.is_name_constant();
         match number {
             Some(number) if inodes.get(&node) == Some(&number) => {}
-            Some(number) => match gated.gate.inode(node.0, number) {
+            Some(number) => match state.enforcer.inode(node.0, number) {
                 Ok(()) => _ = inodes.insert(node, number),
                 Err(_) if needed || inodes.contains_key(&node) => return Err(Errno::NFILE),
                 Err(_) => {}
             },
-            None if gated.unasked && !class.is_free() => return Err(Errno::NFILE),
-            None if inodes.remove(&node).is_some() => gated.gate.forget(node.0),
+            None if state.opens_in_kernel && !class.is_free() => return Err(Errno::NFILE),
+            None if inodes.remove(&node).is_some() => state.enforcer.forget(node.0),
             None => {}
         }
         Ok(())
     }
 
     /// Removes an inode from the enforcer if the kernel dropped its last reference.
-    pub(crate) fn unnote(&self, node: NodeId, inner: NodeId) {
-        let Some(gated) = self.gated.get() else { return };
-        let mut inodes = gated.inodes.lock();
-        let held = if node == inner { self.mirror.engine().holds(inner) } else { self.views.holds(node) };
-        if !held && inodes.remove(&node).is_some() {
-            gated.gate.forget(node.0);
+    pub(crate) fn unregister(&self, node: NodeId, inner: NodeId) {
+        let Some(state) = self.enforcer.get() else { return };
+        let mut inodes = state.inodes.lock();
+        let is_referenced =
+            if node == inner { self.mirror.engine().holds(inner) } else { self.views.holds(node) };
+        if !is_referenced && inodes.remove(&node).is_some() {
+            state.enforcer.forget(node.0);
         }
     }
 
     /// Marks nodes whose rules changed.
     pub(crate) fn stale(&self, nodes: Vec<NodeId>) {
-        let Some(gated) = self.gated.get() else { return };
-        let mut inodes = gated.inodes.lock();
+        let Some(state) = self.enforcer.get() else { return };
+        let mut inodes = state.inodes.lock();
         for node in nodes {
             inodes.insert(node, u32::MAX);
-            if gated.gate.stale(node.0).is_err() {
+            if state.enforcer.stale(node.0).is_err() {
                 tracing::error!(
-                    "cannot mark an inode in the kernel: the table of rules is full; the kernel checks it by the old rules"
+                    "cannot mark inode {} as stale in the kernel enforcer: its table is full; the kernel applies the \
+                     previous rules to it: mount again, or use fewer rules",
+                    node.0
                 );
             }
         }
     }
 
     /// Registers directories under the new rules and removes the classes of the old ones.
-    pub(crate) fn regate(&self) {
-        let Some(gated) = self.gated.get() else { return };
+    pub(crate) fn register_all(&self) {
+        let Some(state) = self.enforcer.get() else { return };
         let mut nodes = Vec::new();
         self.mirror.engine().for_each_node(|node| nodes.push(node));
         for node in nodes {
             let is_dir =
                 self.mirror.engine().kind(node).is_ok_and(|kind| kind == rustix::fs::FileType::Directory);
-            if is_dir && let Ok(spot) = self.dir_spot(node) {
-                let _ = self.note(node, &spot.class);
+            if is_dir && let Ok(resolved) = self.resolve_dir(node) {
+                let _ = self.register(node, &resolved.class);
             }
         }
         let rules = self.rules();
-        let mut tables = gated.tables.lock();
+        let mut tables = state.tables.lock();
         let root = rules.policy.root().class();
         tables.numbers.retain(|class, number| {
             let keep = class.is_akin(&root);
             if let (false, Some(number)) = (keep, *number) {
-                gated.gate.end_class(number);
+                state.enforcer.end_class(number);
             }
             keep
         });
@@ -196,6 +200,6 @@ impl PolicyFs {
     /// Returns the attribute expiry of a file that the kernel knows by a node id of its own.
     pub(crate) fn of_view(&self, inner: NodeId, expiry: Expiry) -> Expiry {
         let alone = self.mirror.caching().mode == CacheMode::Exclusive && !self.views.is_several(inner);
-        if alone { expiry } else { expiry.min(SEVERAL) }
+        if alone { expiry } else { expiry.min(SHARED_FILE_ATTR_TTL) }
     }
 }

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 #[derive(Debug, Default)]
 pub struct Leases(Mutex<u32>);
 
-/// A lease: the file does not change while it exists, unless [`held`](Self::held) returns `false`.
+/// A lease: the file does not change while it exists, unless [`is_intact`](Self::is_intact) returns `false`.
 #[derive(Debug)]
 pub struct Lease<'a> {
     leases: &'a Leases,
@@ -49,7 +49,7 @@ impl Leases {
 impl Lease<'_> {
     /// Reports whether the lease was held all the time. The kernel breaks a lease on which a writer waits too long.
     /// Doubt counts as not held.
-    pub fn held(&self) -> bool {
+    pub fn is_intact(&self) -> bool {
         is_read(self.file)
     }
 }

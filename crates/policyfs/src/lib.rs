@@ -16,7 +16,7 @@
 //!
 //! A rule matches paths. The path of a name is that of the directory in which it was looked up, at that moment. A
 //! rename or link that would free a file from its rules fails with EXDEV; programs then copy by reading what the caller
-//! may read. Renames of directories between places with different rules fail likewise.
+//! may read. Renames of directories between parents with different rules fail likewise.
 
 mod audit;
 mod caller;
@@ -27,7 +27,7 @@ mod grafts;
 mod kernel_enforcer;
 mod lease;
 mod listing;
-mod places;
+mod match_states;
 mod policy_inodes;
 mod programs;
 mod records;
@@ -48,26 +48,23 @@ use shunt_policy::Policy;
 
 pub use audit::AuditLog;
 use grafts::Grafts;
-use kernel_enforcer::Gated;
+use kernel_enforcer::EnforcerState;
 pub use kernel_enforcer::KernelEnforcer;
 pub use lease::{Lease, Leases};
-use places::Places;
+use match_states::MatchStates;
 use policy_inodes::Views;
 use programs::Programs;
 use redacted::RedactedFiles;
-use spellings::Undecided;
+use spellings::AmbiguousDirs;
 
 /// Attribute cache lifetime of a file that the kernel may know by several inodes.
-const SEVERAL: Expiry = Expiry::after(Duration::from_secs(1));
-
-/// The first protocol minor version with a notification that expires all names.
-const EXPIRES_ALL: u32 = 44;
+const SHARED_FILE_ATTR_TTL: Expiry = Expiry::after(Duration::from_secs(1));
 
 /// The policy in force, with its generation.
 struct Rules {
     policy: Policy,
     generation: u64,
-    places: Places,
+    match_states: MatchStates,
 }
 
 /// A [`Mirror`] filtered by a policy.
@@ -77,9 +74,9 @@ pub struct PolicyFs {
     views: Views,
     programs: Programs,
     redacted: RedactedFiles,
-    gated: OnceLock<Gated>,
+    enforcer: OnceLock<EnforcerState>,
     /// The reason why the kernel checks no rules.
-    unguarded: OnceLock<String>,
+    enforcer_error: OnceLock<String>,
     grafts: Grafts,
     /// Serialised origin of the policy in force, for a daemon that takes over.
     origin: Mutex<Vec<u8>>,
@@ -88,7 +85,7 @@ pub struct PolicyFs {
     audit: AuditLog,
     session: OnceLock<Handle>,
     expires_all: AtomicBool,
-    undecided: Undecided,
+    ambiguous_dirs: AmbiguousDirs,
 }
 
 impl PolicyFs {
@@ -119,19 +116,23 @@ impl PolicyFs {
     ) -> Self {
         Self {
             mirror,
-            rules: RwLock::new(Arc::new(Rules { policy, generation: 0, places: Places::default() })),
+            rules: RwLock::new(Arc::new(Rules {
+                policy,
+                generation: 0,
+                match_states: MatchStates::default(),
+            })),
             views: Views::default(),
             programs,
             redacted: RedactedFiles::default(),
-            gated: OnceLock::new(),
-            unguarded: OnceLock::new(),
+            enforcer: OnceLock::new(),
+            enforcer_error: OnceLock::new(),
             grafts: Grafts::default(),
             origin: Mutex::new(origin),
             source,
             audit,
             session: OnceLock::new(),
             expires_all: AtomicBool::new(false),
-            undecided: Undecided::default(),
+            ambiguous_dirs: AmbiguousDirs::default(),
         }
     }
 
@@ -153,7 +154,7 @@ impl PolicyFs {
     /// # Errors
     /// Opens are checked in the kernel alone, which cannot check these rules; one line.
     pub fn reload(&self, policy: Policy, origin: Vec<u8>) -> Result<(), &'static str> {
-        if (self.opens_unasked() || self.believes_names()) && !policy.has_tables() {
+        if (self.opens_in_kernel() || self.caches_names_forever()) && !policy.has_tables() {
             return Err(
                 "the kernel alone checks this mount and cannot check all of these rules; mount again, or with `--lsm off`",
             );
@@ -166,10 +167,10 @@ impl PolicyFs {
             // From here on the next daemon finds nothing recorded under the old rules.
             *self.origin.lock() = origin;
             self.hold_origin();
-            *rules = Arc::new(Rules { policy, generation, places: Places::default() });
+            *rules = Arc::new(Rules { policy, generation, match_states: MatchStates::default() });
             self.stale(nodes);
         }
-        self.regate();
+        self.register_all();
         if let Some(session) = self.session.get() {
             // Waits for completion. The expiry detaches grafts, which are mounted again later.
             session.caches().invalidate_all().wait().ok();
@@ -207,14 +208,14 @@ impl PolicyFs {
     /// unless the kernel checks each use.
     fn bounded(&self, expiry: Expiry) -> Expiry {
         let expires_all = self.expires_all.load(Ordering::Relaxed);
-        if expires_all || self.believes_names() { expiry } else { expiry.min(SEVERAL) }
+        if expires_all || self.caches_names_forever() { expiry } else { expiry.min(SHARED_FILE_ATTR_TTL) }
     }
 
-    /// Reports whether names are cached for ever on a kernel that cannot expire them all, because the kernel checks the
+    /// Reports whether names are cached without expiry on a kernel that cannot expire them all, because the kernel checks the
     /// inodes that they lead to.
-    fn believes_names(&self) -> bool {
+    fn caches_names_forever(&self) -> bool {
         let expires_all = self.expires_all.load(Ordering::Relaxed);
-        !expires_all && self.gated.get().is_some() && self.rules().policy.has_tables()
+        !expires_all && self.enforcer.get().is_some() && self.rules().policy.has_tables()
     }
 }
 

@@ -18,10 +18,10 @@ use parking_lot::Mutex;
 use shunt_fuse::{Errno, NodeId};
 use shunt_policy::{Redaction, RuleSet};
 
-use crate::records::{RecordIndex, RecordedRules, Records, Restored, Was};
+use crate::records::{RecordIndex, RecordedRules, Records, Restored, RestoredRules};
 
 /// Tag of the ids allocated here: no node of the engine and no takeover mark has exactly these high bits.
-const OURS: u64 = 0b0011 << 60;
+const POLICY_NODE_TAG: u64 = 0b0011 << 60;
 
 /// A file as some callers see it.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ pub(crate) struct View {
     pub(crate) inner: NodeId,
     /// The rules that match it.
     pub(crate) class: RuleSet,
-    /// The part of the file that its readers do not see.
+    /// The redaction that applies to its readers.
     pub(crate) redaction: Option<Arc<Redaction>>,
     /// The path by which it was found, if rules require an audit.
     pub(crate) path: Option<Arc<[u8]>>,
@@ -44,7 +44,7 @@ struct Key {
 }
 
 impl View {
-    fn what(&self) -> RecordedRules<'_> {
+    fn recorded_rules(&self) -> RecordedRules<'_> {
         RecordedRules::Ruled(&self.class, self.redaction.as_ref())
     }
 
@@ -65,10 +65,10 @@ struct TrackedNode {
 struct Tables {
     /// Nodes of the engine that no rule matches.
     free: HashMap<NodeId, RecordIndex>,
-    known: HashMap<NodeId, TrackedNode>,
+    by_id: HashMap<NodeId, TrackedNode>,
     ids: HashMap<Key, NodeId>,
-    /// Ids in `known` by the engine's node.
-    shown: HashMap<NodeId, Vec<NodeId>>,
+    /// Ids in `by_id` by the engine's node.
+    ids_by_inner: HashMap<NodeId, Vec<NodeId>>,
     last: u64,
     generation: u64,
     /// Records for the next daemon, if takeover is possible.
@@ -100,11 +100,12 @@ impl Default for Views {
 
 /// Reports whether an id was allocated here.
 fn is_ours(id: NodeId) -> bool {
-    id.0 >> 60 == OURS >> 60
+    id.0 >> 60 == POLICY_NODE_TAG >> 60
 }
 
 impl Views {
-    /// Counts a lookup of a file; returns the node id for the kernel, and whether it is a new one beside others.
+    /// Counts a lookup of a file; returns the node id for the kernel, and whether it is a new one in addition to
+    /// others of the same file.
     ///
     /// # Errors
     /// ESTALE if the rules changed.
@@ -114,17 +115,17 @@ impl Views {
             return Err(Errno::STALE);
         }
         let inner = view.inner;
-        if view.class.is_free() && !tables.known.contains_key(&inner) {
+        if view.class.is_free() && !tables.by_id.contains_key(&inner) {
             tables.set_free(inner);
             return Ok((inner, false));
         }
         let key = view.key();
         if let Some(id) = tables.ids.get(&key).copied()
-            && let Some(known) = tables.known.get_mut(&id)
+            && let Some(tracked) = tables.by_id.get_mut(&id)
         {
-            known.lookups += 1;
-            known.view.path = view.path.or(known.view.path.take());
-            let (record, lookups) = (known.record, known.lookups);
+            tracked.lookups += 1;
+            tracked.view.path = view.path.or(tracked.view.path.take());
+            let (record, lookups) = (tracked.record, tracked.lookups);
             tables.records.iter().for_each(|records| records.count(record, lookups));
             return Ok((id, false));
         }
@@ -140,9 +141,9 @@ impl Views {
     /// ESTALE if another daemon allocated the id.
     pub(crate) fn get(&self, id: NodeId) -> Result<ResolvedNode, Errno> {
         let tables = self.0.lock();
-        match tables.known.get(&id) {
-            Some(known) if known.retired => Ok(ResolvedNode::Retired(known.view.clone())),
-            Some(known) => Ok(ResolvedNode::View(known.view.clone())),
+        match tables.by_id.get(&id) {
+            Some(tracked) if tracked.retired => Ok(ResolvedNode::Retired(tracked.view.clone())),
+            Some(tracked) => Ok(ResolvedNode::View(tracked.view.clone())),
             None if is_ours(id) => Err(Errno::STALE),
             None if tables.free.contains_key(&id) => Ok(ResolvedNode::Free(id)),
             None => Ok(ResolvedNode::Unknown(id)),
@@ -152,10 +153,10 @@ impl Views {
     /// Drops lookup references of the kernel; returns the engine's node.
     pub(crate) fn forget(&self, id: NodeId, lookups: u64) -> NodeId {
         let mut tables = self.0.lock();
-        let Some(known) = tables.known.get_mut(&id) else { return id };
-        let inner = known.view.inner;
-        known.lookups = known.lookups.saturating_sub(lookups);
-        let (record, lookups) = (known.record, known.lookups);
+        let Some(tracked) = tables.by_id.get_mut(&id) else { return id };
+        let inner = tracked.view.inner;
+        tracked.lookups = tracked.lookups.saturating_sub(lookups);
+        let (record, lookups) = (tracked.record, tracked.lookups);
         if lookups == 0 && id != inner {
             tables.remove(id);
         } else {
@@ -165,16 +166,16 @@ impl Views {
     }
 
     /// Removes a node that the engine no longer holds.
-    pub(crate) fn gone(&self, inner: NodeId) {
+    pub(crate) fn remove(&self, inner: NodeId) {
         let mut tables = self.0.lock();
         tables.end_free(inner);
         tables.remove(inner);
     }
 
     /// Reports whether a node of the engine is registered here.
-    pub(crate) fn notes(&self, inner: NodeId) -> bool {
+    pub(crate) fn is_registered(&self, inner: NodeId) -> bool {
         let tables = self.0.lock();
-        tables.free.contains_key(&inner) || tables.known.contains_key(&inner)
+        tables.free.contains_key(&inner) || tables.by_id.contains_key(&inner)
     }
 
     /// Moves a file to the rules of its new name. If it is the only name, the node continues under them; otherwise the
@@ -190,9 +191,9 @@ impl Views {
         let key = |class: &RuleSet| Key { inner, class: class.clone(), redaction: None };
         // Redacted views are decided again under the new rules.
         let others: Vec<NodeId> = tables
-            .known
+            .by_id
             .iter()
-            .filter(|(_, known)| known.view.inner == inner && known.view.redaction.is_some())
+            .filter(|(_, tracked)| tracked.view.inner == inner && tracked.view.redaction.is_some())
             .map(|(id, _)| *id)
             .collect();
         let mut retired = others;
@@ -209,13 +210,13 @@ impl Views {
             return (None, retired);
         }
         if to.is_free() && old == inner {
-            tables.drop_known(old);
+            tables.drop_node(old);
             tables.set_free(inner);
             return (Some(inner), retired);
         }
         tables.ids.insert(key(to), old);
         let view = View { inner, class: to.clone(), redaction: None, path: None };
-        let lookups = tables.drop_known(old).map_or(0, |known| known.lookups);
+        let lookups = tables.drop_node(old).map_or(0, |tracked| tracked.lookups);
         tables.add(old, view, lookups);
         (Some(old), retired)
     }
@@ -224,14 +225,14 @@ impl Views {
     /// nodes that the kernel holds under the old rules.
     pub(crate) fn retire_all(&self) -> (u64, Vec<NodeId>) {
         let mut tables = self.0.lock();
-        let nodes = tables.free.keys().chain(tables.known.keys()).copied().collect();
+        let nodes = tables.free.keys().chain(tables.by_id.keys()).copied().collect();
         tables.ids.clear();
-        tables.known.values_mut().for_each(|known| known.retired = true);
+        tables.by_id.values_mut().for_each(|tracked| tracked.retired = true);
         let free = std::mem::take(&mut tables.free);
-        let Tables { known, records, .. } = &mut *tables;
+        let Tables { by_id, records, .. } = &mut *tables;
         if let Some(records) = records {
             free.into_values().for_each(|record| records.remove(record));
-            known.values().for_each(|known| records.retire(known.record));
+            by_id.values().for_each(|tracked| records.retire(tracked.record));
             records.end_classes();
         }
         tables.generation += 1;
@@ -239,7 +240,7 @@ impl Views {
     }
 
     /// Starts recording nodes for the next daemon. Must be called before the kernel receives any node.
-    pub(crate) fn keep(&self, records: Records) {
+    pub(crate) fn start_recording(&self, records: Records) {
         self.0.lock().records = Some(records);
     }
 
@@ -247,22 +248,22 @@ impl Views {
     pub(crate) fn restore(&self, records: Records, restored: Vec<Restored>, none: &RuleSet) {
         let mut tables = self.0.lock();
         tables.records = Some(records);
-        for Restored { place, node, inner, lookups, what } in restored {
-            let (class, redaction, retired) = match what {
-                Was::Free => {
-                    tables.free.insert(node, place);
+        for Restored { record, node, inner, lookups, rules } in restored {
+            let (class, redaction, retired) = match rules {
+                RestoredRules::Free => {
+                    tables.free.insert(node, record);
                     continue;
                 }
-                Was::Ruled(Some(class), redaction) => (class, redaction, false),
+                RestoredRules::Ruled(Some(class), redaction) => (class, redaction, false),
                 // A retired node is looked up again, so its class is never used.
-                Was::Ruled(None, redaction) => (none.clone(), redaction, true),
+                RestoredRules::Ruled(None, redaction) => (none.clone(), redaction, true),
             };
             let view = View { inner, class, redaction, path: None };
             if !retired {
                 tables.ids.insert(view.key(), node);
             }
-            tables.known.insert(node, TrackedNode { view, lookups, retired, record: place });
-            tables.shown.entry(inner).or_default().push(node);
+            tables.by_id.insert(node, TrackedNode { view, lookups, retired, record });
+            tables.ids_by_inner.entry(inner).or_default().push(node);
         }
     }
 
@@ -274,7 +275,7 @@ impl Views {
     /// Reports whether the kernel may know a file by several ids: an update of one does not reach the other's caches.
     pub(crate) fn is_several(&self, inner: NodeId) -> bool {
         let tables = self.0.lock();
-        let ids = tables.shown.get(&inner).map_or(0, Vec::len);
+        let ids = tables.ids_by_inner.get(&inner).map_or(0, Vec::len);
         ids + usize::from(tables.free.contains_key(&inner)) > 1
     }
 
@@ -282,19 +283,19 @@ impl Views {
     pub(crate) fn others(&self, inner: NodeId, id: NodeId) -> Vec<NodeId> {
         let tables = self.0.lock();
         let free = tables.free.get_key_value(&inner).map(|(node, _)| node);
-        let ids = tables.shown.get(&inner).into_iter().flatten().chain(free);
+        let ids = tables.ids_by_inner.get(&inner).into_iter().flatten().chain(free);
         ids.copied().filter(|other| *other != id).collect()
     }
 
     /// Reports whether the kernel holds an id allocated here.
     pub(crate) fn holds(&self, id: NodeId) -> bool {
-        self.0.lock().known.contains_key(&id)
+        self.0.lock().by_id.contains_key(&id)
     }
 
     /// Number of registered nodes.
     pub(crate) fn len(&self) -> usize {
         let tables = self.0.lock();
-        tables.free.len() + tables.known.len()
+        tables.free.len() + tables.by_id.len()
     }
 }
 
@@ -302,9 +303,9 @@ impl Tables {
     fn new_id(&mut self) -> NodeId {
         loop {
             self.last = (self.last + 1) & !(0b1111 << 60);
-            let id = NodeId(OURS | self.last);
+            let id = NodeId(POLICY_NODE_TAG | self.last);
             // An earlier daemon may have allocated this id.
-            if !self.known.contains_key(&id) {
+            if !self.by_id.contains_key(&id) {
                 return id;
             }
         }
@@ -313,9 +314,10 @@ impl Tables {
     /// Registers a node; returns whether the file has another id allocated here.
     fn add(&mut self, id: NodeId, view: View, lookups: u64) -> bool {
         let inner = view.inner;
-        let record = self.records.as_mut().and_then(|records| records.add(id, inner, lookups, view.what()));
-        self.known.insert(id, TrackedNode { view, lookups, retired: false, record });
-        let ids = self.shown.entry(inner).or_default();
+        let record =
+            self.records.as_mut().and_then(|records| records.add(id, inner, lookups, view.recorded_rules()));
+        self.by_id.insert(id, TrackedNode { view, lookups, retired: false, record });
+        let ids = self.ids_by_inner.entry(inner).or_default();
         ids.push(id);
         ids.len() > 1
     }
@@ -332,30 +334,30 @@ impl Tables {
     }
 
     fn retire(&mut self, id: NodeId) {
-        if let Some(known) = self.known.get_mut(&id) {
-            known.retired = true;
-            let (key, record) = (known.view.key(), known.record);
+        if let Some(tracked) = self.by_id.get_mut(&id) {
+            tracked.retired = true;
+            let (key, record) = (tracked.view.key(), tracked.record);
             self.records.iter().for_each(|records| records.retire(record));
             self.unlist(&key, id);
         }
     }
 
     fn remove(&mut self, id: NodeId) {
-        if let Some(known) = self.drop_known(id) {
-            self.unlist(&known.view.key(), id);
+        if let Some(tracked) = self.drop_node(id) {
+            self.unlist(&tracked.view.key(), id);
         }
     }
 
-    fn drop_known(&mut self, id: NodeId) -> Option<TrackedNode> {
-        let known = self.known.remove(&id)?;
-        self.records.iter_mut().for_each(|records| records.remove(known.record));
-        if let Entry::Occupied(mut shown) = self.shown.entry(known.view.inner) {
-            shown.get_mut().retain(|other| *other != id);
-            if shown.get().is_empty() {
-                shown.remove();
+    fn drop_node(&mut self, id: NodeId) -> Option<TrackedNode> {
+        let tracked = self.by_id.remove(&id)?;
+        self.records.iter_mut().for_each(|records| records.remove(tracked.record));
+        if let Entry::Occupied(mut ids) = self.ids_by_inner.entry(tracked.view.inner) {
+            ids.get_mut().retain(|other| *other != id);
+            if ids.get().is_empty() {
+                ids.remove();
             }
         }
-        Some(known)
+        Some(tracked)
     }
 
     /// Removes the key, unless another node has replaced it.

@@ -29,12 +29,12 @@ use shunt_policy::{Policy, Redaction, RuleSet};
 const MAGIC: u64 = u64::from_le_bytes(*b"shunt\0vw");
 /// Limit on recorded nodes.
 const MAX_RECORDS: usize = 1 << 20;
-const HEAD: usize = 8;
-const WORDS: usize = 4;
-/// Header word: number of records used so far.
-const HIGH: usize = 1;
+const HEADER_WORDS: usize = 8;
+const RECORD_WORDS: usize = 4;
+/// Header word: number of records in use, including released ones.
+const USED_RECORDS_WORD: usize = 1;
 /// Header word: 1 while the kernel may cache replies of earlier rules.
-const UNSETTLED: usize = 2;
+const STALE_REPLIES_WORD: usize = 2;
 
 /// Code of a node that no rule matches.
 const FREE: u64 = u32::MAX as u64;
@@ -58,15 +58,15 @@ pub(crate) enum RecordedRules<'a> {
 
 /// A node that an earlier daemon recorded.
 pub(crate) struct Restored {
-    pub(crate) place: RecordIndex,
+    pub(crate) record: RecordIndex,
     pub(crate) node: NodeId,
     pub(crate) inner: NodeId,
     pub(crate) lookups: u64,
-    pub(crate) what: Was,
+    pub(crate) rules: RestoredRules,
 }
 
 /// The rules of a recorded node.
-pub(crate) enum Was {
+pub(crate) enum RestoredRules {
     Free,
     /// Without a class if the rules changed since.
     Ruled(Option<RuleSet>, Option<Arc<Redaction>>),
@@ -81,29 +81,29 @@ pub(crate) struct Records {
 
 impl Records {
     pub(crate) fn create() -> io::Result<Self> {
-        let map = Map::create(HEAD + MAX_RECORDS * WORDS)?;
+        let map = Map::create(HEADER_WORDS + MAX_RECORDS * RECORD_WORDS)?;
         map[0].store(MAGIC, Ordering::Relaxed);
         Ok(Self { map, free: Vec::new(), texts: Texts::create()? })
     }
 
     /// Opens the records of another daemon with the same policy.
     pub(crate) fn open(map: OwnedFd, texts: OwnedFd, policy: &Policy) -> io::Result<(Self, Vec<Restored>)> {
-        let map = Map::open(map, HEAD + MAX_RECORDS * WORDS)?;
+        let map = Map::open(map, HEADER_WORDS + MAX_RECORDS * RECORD_WORDS)?;
         if map[0].load(Ordering::Relaxed) != MAGIC {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "the takeover records have another version",
             ));
         }
-        let (texts, known) = Texts::open(texts, policy)?;
+        let (texts, decoded) = Texts::open(texts, policy)?;
         let mut records = Self { map, free: Vec::new(), texts };
         let mut all = Vec::new();
-        for place in 0..records.high() {
-            match records.read(place, &known) {
+        for record in 0..records.high() {
+            match records.read(record, &decoded) {
                 Some(restored) => all.push(restored),
                 None => {
-                    records.word(place, 0).store(0, Ordering::Relaxed);
-                    records.free.push(place);
+                    records.word(record, 0).store(0, Ordering::Relaxed);
+                    records.free.push(record);
                 }
             }
         }
@@ -115,33 +115,33 @@ impl Records {
     }
 
     fn high(&self) -> u32 {
-        self.map[HIGH].load(Ordering::Acquire).min(MAX_RECORDS as u64) as u32
+        self.map[USED_RECORDS_WORD].load(Ordering::Acquire).min(MAX_RECORDS as u64) as u32
     }
 
-    fn word(&self, place: u32, word: usize) -> &std::sync::atomic::AtomicU64 {
-        &self.map[HEAD + place as usize * WORDS + word]
+    fn word(&self, record: u32, word: usize) -> &std::sync::atomic::AtomicU64 {
+        &self.map[HEADER_WORDS + record as usize * RECORD_WORDS + word]
     }
 
-    fn read(&self, place: u32, known: &DecodedTexts) -> Option<Restored> {
-        let word = |word| self.word(place, word).load(Ordering::Relaxed);
-        let (node, inner, lookups, what) = (NodeId(word(0)), NodeId(word(1)), word(2), word(3));
-        let what = match what {
-            FREE => Was::Free,
+    fn read(&self, record: u32, decoded: &DecodedTexts) -> Option<Restored> {
+        let word = |word| self.word(record, word).load(Ordering::Relaxed);
+        let (node, inner, lookups, rules) = (NodeId(word(0)), NodeId(word(1)), word(2), word(3));
+        let rules = match rules {
+            FREE => RestoredRules::Free,
             _ => {
-                let (class, redaction) = (what as u32, (what >> 32) as u32);
+                let (class, redaction) = (rules as u32, (rules >> 32) as u32);
                 let redaction = match redaction {
                     0 => None,
                     // An unknown redaction must not be mistaken for none.
-                    number => Some(known.redactions.get(&number)?.clone()),
+                    number => Some(decoded.redactions.get(&number)?.clone()),
                 };
-                Was::Ruled(known.classes.get(&class).cloned(), redaction)
+                RestoredRules::Ruled(decoded.classes.get(&class).cloned(), redaction)
             }
         };
-        (node.0 != 0).then_some(Restored { place: Some(place), node, inner, lookups, what })
+        (node.0 != 0).then_some(Restored { record: Some(record), node, inner, lookups, rules })
     }
 
-    fn code(&mut self, what: RecordedRules<'_>) -> Option<u64> {
-        Some(match what {
+    fn code(&mut self, rules: RecordedRules<'_>) -> Option<u64> {
+        Some(match rules {
             RecordedRules::Free => FREE,
             RecordedRules::Ruled(class, redaction) => {
                 let redaction = match redaction {
@@ -158,45 +158,45 @@ impl Records {
         node: NodeId,
         inner: NodeId,
         lookups: u64,
-        what: RecordedRules<'_>,
+        rules: RecordedRules<'_>,
     ) -> RecordIndex {
-        let code = self.code(what)?;
-        let place = match self.free.pop() {
-            Some(place) => place,
+        let code = self.code(rules)?;
+        let record = match self.free.pop() {
+            Some(record) => record,
             None => {
                 let high = self.high();
                 if high as usize == MAX_RECORDS {
                     return None;
                 }
-                self.map[HIGH].store(u64::from(high) + 1, Ordering::Release);
+                self.map[USED_RECORDS_WORD].store(u64::from(high) + 1, Ordering::Release);
                 high
             }
         };
         for (word, value) in [(1, inner.0), (2, lookups), (3, code)] {
-            self.word(place, word).store(value, Ordering::Relaxed);
+            self.word(record, word).store(value, Ordering::Relaxed);
         }
-        self.word(place, 0).store(node.0, Ordering::Release);
-        Some(place)
+        self.word(record, 0).store(node.0, Ordering::Release);
+        Some(record)
     }
 
-    pub(crate) fn remove(&mut self, place: RecordIndex) {
-        if let Some(place) = place {
-            self.word(place, 0).store(0, Ordering::Release);
-            self.free.push(place);
+    pub(crate) fn remove(&mut self, record: RecordIndex) {
+        if let Some(record) = record {
+            self.word(record, 0).store(0, Ordering::Release);
+            self.free.push(record);
         }
     }
 
-    pub(crate) fn count(&self, place: RecordIndex, lookups: u64) {
-        if let Some(place) = place {
-            self.word(place, 2).store(lookups, Ordering::Release);
+    pub(crate) fn count(&self, record: RecordIndex, lookups: u64) {
+        if let Some(record) = record {
+            self.word(record, 2).store(lookups, Ordering::Release);
         }
     }
 
     /// Marks a node whose rules changed.
-    pub(crate) fn retire(&self, place: RecordIndex) {
-        if let Some(place) = place {
+    pub(crate) fn retire(&self, record: RecordIndex) {
+        if let Some(record) = record {
             // The redaction is kept, because it applies to files that are still open.
-            let code = self.word(place, 3);
+            let code = self.word(record, 3);
             let redaction = if code.load(Ordering::Relaxed) == FREE { 0 } else { !u64::from(u32::MAX) };
             code.fetch_and(redaction, Ordering::AcqRel);
         }
@@ -209,11 +209,11 @@ impl Records {
 
     /// Reports whether the kernel may cache replies of earlier rules.
     pub(crate) fn is_unsettled(&self) -> bool {
-        self.map[UNSETTLED].load(Ordering::Acquire) != 0
+        self.map[STALE_REPLIES_WORD].load(Ordering::Acquire) != 0
     }
 
     pub(crate) fn set_unsettled(&self, unsettled: bool) {
-        self.map[UNSETTLED].store(unsettled.into(), Ordering::Release);
+        self.map[STALE_REPLIES_WORD].store(unsettled.into(), Ordering::Release);
     }
 }
 
@@ -245,7 +245,7 @@ impl Texts {
 
     fn open(file: OwnedFd, policy: &Policy) -> io::Result<(Self, DecodedTexts)> {
         let mut texts = Self::new(File::from(file));
-        let mut known = DecodedTexts::default();
+        let mut decoded = DecodedTexts::default();
         while let Some((kind, text)) = texts.next()? {
             texts.count += 1;
             match kind {
@@ -253,18 +253,18 @@ impl Texts {
                     // A class of an earlier policy, to which no record refers.
                     if let Some(class) = policy.class(&text) {
                         texts.classes.insert(class.clone(), texts.count);
-                        known.classes.insert(texts.count, class);
+                        decoded.classes.insert(texts.count, class);
                     }
                 }
                 _ => {
                     if let Some(redaction) = Redaction::restore(&text).map(Arc::new) {
                         texts.redactions.insert(redaction.clone(), texts.count);
-                        known.redactions.insert(texts.count, redaction);
+                        decoded.redactions.insert(texts.count, redaction);
                     }
                 }
             }
         }
-        Ok((texts, known))
+        Ok((texts, decoded))
     }
 
     /// Reads the next entry; `None` at the end or at a truncated entry, to which no record refers.

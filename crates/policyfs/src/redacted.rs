@@ -24,15 +24,16 @@ use crate::content::Opened;
 use crate::lease::{Lease, Leases};
 
 /// Age below which a file may still be changing: well above a tick of the slowest clock and the duration of a write.
-const FRESH: Duration = Duration::from_millis(50);
+const RECENT_CHANGE_AGE: Duration = Duration::from_millis(50);
 
-/// Number of attempts on a file that is being written, and the delay between them.
-const TRIES: u32 = 20;
-const PAUSE: Duration = Duration::from_millis(10);
+/// Number of attempts to read a file that is being written.
+const MAX_ATTEMPTS: u32 = 20;
+/// Delay between these attempts.
+const RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// Reports whether the file may still be changing. A change in the future, after the clock was set back, may be one of now.
 fn is_fresh(stamp: &ChangeStamp) -> bool {
-    stamp.age().is_none_or(|age| age < FRESH)
+    stamp.age().is_none_or(|age| age < RECENT_CHANGE_AGE)
 }
 
 /// A file that is open with a redaction.
@@ -49,7 +50,7 @@ impl Redacted {
     /// # Errors
     /// EACCES if that would take too long, or the error of reading.
     pub(crate) fn new(file: Arc<OpenFile>, redaction: Arc<Redaction>) -> Result<Self, Errno> {
-        let redacted = Self::again(file, redaction);
+        let redacted = Self::from_takeover(file, redaction);
         let stamp = ChangeStamp::of(&redacted.file)?;
         if !is_fresh(&stamp) {
             redacted.edits(stamp)?;
@@ -58,14 +59,14 @@ impl Redacted {
     }
 
     /// Wraps a file that an earlier daemon had opened. The ranges to blank are computed at the first read.
-    pub(crate) fn again(file: Arc<OpenFile>, redaction: Arc<Redaction>) -> Self {
+    pub(crate) fn from_takeover(file: Arc<OpenFile>, redaction: Arc<Redaction>) -> Self {
         Self { file, redaction, leases: Leases::default(), found: Mutex::default() }
     }
 
     /// Returns the edits of a file that has the given stamp.
     fn edits(&self, stamp: ChangeStamp) -> Result<Arc<Edits>, Errno> {
-        if let Some((known, edits)) = &*self.found.lock()
-            && *known == stamp
+        if let Some((found_stamp, edits)) = &*self.found.lock()
+            && *found_stamp == stamp
         {
             return Ok(edits.clone());
         }
@@ -88,29 +89,29 @@ impl Redacted {
     /// # Errors
     /// EAGAIN if the file does not stay unchanged for long enough, or the error of reading.
     pub(crate) fn read(&self, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
-        let mut room = vec![0; size as usize];
-        for _ in 0..TRIES {
+        let mut data = vec![0; size as usize];
+        for _ in 0..MAX_ATTEMPTS {
             let lease = self.leases.take(&self.file);
             let stamp = ChangeStamp::of(&self.file)?;
             if lease.is_none() && is_fresh(&stamp) {
-                std::thread::sleep(PAUSE);
+                std::thread::sleep(RETRY_DELAY);
                 continue;
             }
             let edits = self.edits(stamp)?;
             let mut done = 0;
-            while done < room.len() {
-                match rustix::io::pread(&self.file, &mut room[done..], offset.saturating_add(done as u64)) {
+            while done < data.len() {
+                match rustix::io::pread(&self.file, &mut data[done..], offset.saturating_add(done as u64)) {
                     Ok(0) => break,
                     Ok(n) => done += n,
                     Err(Errno::INTR) => {}
                     Err(errno) => return Err(errno),
                 }
             }
-            let quiet = lease.as_ref().is_some_and(Lease::held) || !is_fresh(&stamp);
+            let quiet = lease.as_ref().is_some_and(Lease::is_intact) || !is_fresh(&stamp);
             if quiet && ChangeStamp::of(&self.file)? == stamp {
-                room.truncate(done);
-                edits.apply(offset, &mut room);
-                return Ok(room);
+                data.truncate(done);
+                edits.apply(offset, &mut data);
+                return Ok(data);
             }
         }
         Err(Errno::AGAIN)

@@ -6,16 +6,16 @@ use shunt_mirror::lower::Component;
 use shunt_policy::{Op, Outcome, RuleSet};
 
 use crate::PolicyFs;
-use crate::caller::Asker;
-use crate::content::Peeked;
-use crate::decide::{Spot, Target};
+use crate::caller::RequestCaller;
+use crate::content::LazyContent;
+use crate::decide::{ResolvedName, Target};
 
 type NameAt<'a> = (NodeId, Component<'a>);
 
 /// A checked rename that is not done yet.
 pub(crate) struct Move {
-    from: Spot,
-    to: Spot,
+    from: ResolvedName,
+    to: ResolvedName,
     /// The file, if its rules change; holds a lookup reference.
     file: Option<NodeId>,
 }
@@ -33,67 +33,72 @@ impl PolicyFs {
         flags: RenameFlags,
     ) -> Result<Move, Errno> {
         let bytes = |at: NameAt<'_>| at.1.as_cstr().to_bytes().to_vec();
-        let (from_spot, to_spot) = self.spots((from.0, &bytes(from)), (to.0, &bytes(to)))?;
+        let (resolved_from, resolved_to) = self.resolve_names((from.0, &bytes(from)), (to.0, &bytes(to)))?;
         let swaps = flags.contains(RenameFlags::EXCHANGE);
         if request.begun().is_some() {
-            return Ok(self.begun_rename((from, from_spot), (to, to_spot), swaps));
+            return Ok(self.resume_rename((from, resolved_from), (to, resolved_to), swaps));
         }
-        self.check_name(request, &from_spot, from, Op::Delete)?;
-        self.check_create(request, &to_spot)?;
+        self.check_name(request, &resolved_from, from, Op::Delete)?;
+        self.check_create(request, &resolved_to)?;
         // The rename replaces an existing target.
-        match self.check_name(request, &to_spot, to, Op::Delete) {
+        match self.check_name(request, &resolved_to, to, Op::Delete) {
             Err(Errno::NOENT) if !swaps => {}
             checked => checked?,
         }
         if swaps {
-            self.check_create(request, &from_spot)?;
+            self.check_create(request, &resolved_from)?;
         }
         let mut file = None;
-        if from_spot.place != to_spot.place {
-            file = self.leaves(request, from, &from_spot, &to_spot)?;
+        if resolved_from.state != resolved_to.state {
+            file = self.check_rule_change(request, from, &resolved_from, &resolved_to)?;
             if swaps {
-                let other = self.leaves(request, to, &to_spot, &from_spot);
+                let other = self.check_rule_change(request, to, &resolved_to, &resolved_from);
                 if let (Some(file), Err(_)) = (file, &other) {
                     self.mirror.engine().forget(file, 1);
                 }
                 if let Some(other) = other? {
                     // Both files are looked up again on their next use.
-                    self.moved(other, &to_spot.class, &from_spot.class, false);
+                    self.moved(other, &resolved_to.class, &resolved_from.class, false);
                     self.mirror.engine().forget(other, 1);
                 }
             }
         }
-        Ok(Move { from: from_spot, to: to_spot, file })
+        Ok(Move { from: resolved_from, to: resolved_to, file })
     }
 
-    /// Resolves a rename that the previous daemon allowed and may have done.
-    fn begun_rename(&self, from: (NameAt<'_>, Spot), to: (NameAt<'_>, Spot), swaps: bool) -> Move {
-        let ((from, from_spot), (to, to_spot)) = (from, to);
+    /// Resolves a rename that the previous daemon allowed and may have executed.
+    fn resume_rename(
+        &self,
+        from: (NameAt<'_>, ResolvedName),
+        to: (NameAt<'_>, ResolvedName),
+        swaps: bool,
+    ) -> Move {
+        let ((from, resolved_from), (to, resolved_to)) = (from, to);
         let mut file = None;
-        if from_spot.class != to_spot.class {
+        if resolved_from.class != resolved_to.class {
             let lower = self.mirror.engine();
             let at = |at: NameAt<'_>| lower.lookup(at.0, at.1).ok().map(|found| found.id);
             if swaps {
                 // The two files cannot be told apart, so both are looked up again.
                 for file in [at(from), at(to)].into_iter().flatten() {
-                    self.moved(file, &from_spot.class, &to_spot.class, false);
-                    self.moved(file, &to_spot.class, &from_spot.class, false);
+                    self.moved(file, &resolved_from.class, &resolved_to.class, false);
+                    self.moved(file, &resolved_to.class, &resolved_from.class, false);
                     lower.forget(file, 1);
                 }
             } else {
                 file = at(from).or_else(|| at(to));
             }
         }
-        Move { from: from_spot, to: to_spot, file }
+        Move { from: resolved_from, to: resolved_to, file }
     }
 
     /// Checks whether a file may move to other rules. Returns the file, whose lookup reference the caller must drop.
-    fn leaves(
+    fn check_rule_change(
         &self,
         request: &Request<'_>,
         at: NameAt<'_>,
-        from: &Spot,
-        to: &Spot,
+        from: &ResolvedName,
+        to: &ResolvedName,
     ) -> Result<Option<NodeId>, Errno> {
         let lower = self.mirror.engine();
         if lower.kind_at(at.0, at.1)? == FileType::Directory {
@@ -103,7 +108,7 @@ impl PolicyFs {
             return Ok(None);
         }
         let file = lower.lookup(at.0, at.1)?.id;
-        if self.binds(request, from, file) {
+        if self.is_restricted(request, from, file) {
             lower.forget(file, 1);
             return Err(Errno::XDEV);
         }
@@ -111,11 +116,12 @@ impl PolicyFs {
     }
 
     /// Reports whether the rules of a file deny the caller anything.
-    fn binds(&self, request: &Request<'_>, spot: &Spot, file: NodeId) -> bool {
-        let (asker, content) = (Asker::new(request, &self.programs), Peeked::new(self.mirror.engine(), file));
+    fn is_restricted(&self, request: &Request<'_>, resolved: &ResolvedName, file: NodeId) -> bool {
+        let (caller, content) =
+            (RequestCaller::new(request, &self.programs), LazyContent::new(self.mirror.engine(), file));
         [Op::Read, Op::Write, Op::Attributes]
             .into_iter()
-            .any(|op| spot.class.decide(op, &asker, &content).outcome != Outcome::Allow)
+            .any(|op| resolved.class.decide(op, &caller, &content).outcome != Outcome::Allow)
     }
 
     /// Finishes a rename; `done` is whether it succeeded.
@@ -134,7 +140,7 @@ impl PolicyFs {
         let (on, retired) = self.views.moved(file, from, to, only);
         if let Some(node) = on {
             // If the table is full, the names that lead to the node are looked up again anyway.
-            let _ = self.note(node, to);
+            let _ = self.register(node, to);
         }
         self.stale(retired);
     }
@@ -149,13 +155,13 @@ impl PolicyFs {
         node: NodeId,
         parent: NodeId,
         name: Component<'_>,
-    ) -> Result<(NodeId, Spot), Errno> {
-        let spot = self.spot(parent, name.as_cstr().to_bytes())?;
-        self.check_create(request, &spot)?;
+    ) -> Result<(NodeId, ResolvedName), Errno> {
+        let resolved = self.resolve_name(parent, name.as_cstr().to_bytes())?;
+        self.check_create(request, &resolved)?;
         let (inner, same) = match self.target(node)? {
-            Target::Free(inner) => (inner, spot.class.is_free()),
-            Target::Ruled(view) => (view.inner, view.class == spot.class),
+            Target::Free(inner) => (inner, resolved.class.is_free()),
+            Target::Ruled(view) => (view.inner, view.class == resolved.class),
         };
-        if same { Ok((inner, spot)) } else { Err(Errno::XDEV) }
+        if same { Ok((inner, resolved)) } else { Err(Errno::XDEV) }
     }
 }

@@ -16,11 +16,11 @@ const MAX_WARNINGS: usize = 16;
 
 /// Directories in which names were refused; each is logged once.
 #[derive(Debug, Default)]
-pub(crate) struct Undecided(Mutex<HashSet<NodeId>>);
+pub(crate) struct AmbiguousDirs(Mutex<HashSet<NodeId>>);
 
 impl PolicyFs {
     /// Reports whether the root of the source finds names by several spellings, so that the rules cannot be decided.
-    pub fn is_undecided(&self) -> bool {
+    pub fn has_ambiguous_names(&self) -> bool {
         !self.rules().policy.root().is_free() && self.mirror.engine().may_ignore_case(NodeId::ROOT)
     }
 
@@ -30,7 +30,7 @@ impl PolicyFs {
     /// EACCES if the rules cannot be decided.
     pub(crate) fn check_spelling(
         &self,
-        place: &MatchState,
+        state: &MatchState,
         dir: NodeId,
         path: &[u8],
         name: &[u8],
@@ -38,11 +38,11 @@ impl PolicyFs {
         // Digits and punctuation have one case, so such names are exempt in directories that do not report case
         // folding.
         let has_letters = name.iter().any(|byte| byte.is_ascii_alphabetic() || !byte.is_ascii());
-        let is_told = || !has_letters && self.mirror.engine().letters_are_untold(dir);
-        if place.is_free() || is_told() || self.is_spelled_once(place, dir) {
+        let has_one_case = || !has_letters && self.mirror.engine().is_case_folding_unreported(dir);
+        if state.is_free() || has_one_case() || self.is_spelled_once(state, dir) {
             return Ok(());
         }
-        let mut warned = self.undecided.0.lock();
+        let mut warned = self.ambiguous_dirs.0.lock();
         if warned.len() < MAX_WARNINGS && warned.insert(dir) {
             tracing::warn!(
                 "cannot apply rules for names in {}: the directory is case-insensitive; such names are refused (EACCES)",
@@ -53,7 +53,7 @@ impl PolicyFs {
     }
 
     /// Reports whether a name identifies one file, or no rule applies.
-    pub(crate) fn is_spelled_once(&self, place: &MatchState, dir: NodeId) -> bool {
-        place.is_free() || !self.mirror.engine().may_ignore_case(dir)
+    pub(crate) fn is_spelled_once(&self, state: &MatchState, dir: NodeId) -> bool {
+        state.is_free() || !self.mirror.engine().may_ignore_case(dir)
     }
 }

@@ -1,7 +1,7 @@
 //! Takeover of a mount with a policy, under the rules that were in force: see [`shunt_fuse::takeover`].
 //!
 //! Open files keep their redaction, and every node keeps its rules. The rules are those of the previous daemon,
-//! whatever the policy file says by now: it is read again afterwards. State that cannot be restored is not served: a
+//! even if the policy file changed: it is read again afterwards. State that cannot be restored is not served: a
 //! node is looked up again, and an open file fails with EBADF.
 
 use std::fs::File;
@@ -20,7 +20,7 @@ use crate::records::Records;
 use crate::redacted::Redacted;
 use crate::{AuditLog, PolicyFs};
 
-// Ids of descriptors in the fd store, beside those of the mirror.
+// Ids of descriptors in the fd store, in addition to those of the mirror.
 const AUDIT: u64 = 0;
 const ORIGIN: u64 = 1;
 const RECORDS: u64 = 2;
@@ -56,10 +56,10 @@ impl PolicyFs {
         let programs = Programs::default();
         programs.refresh_soon(&policy);
         let none = policy.root().class();
-        let policed = Self::new(mirror, source.clone(), policy, origin, audit, programs);
-        policed.views.restore(records, restored, &none);
-        policed.pin_grafts();
-        Ok(policed)
+        let fs = Self::new(mirror, source.clone(), policy, origin, audit, programs);
+        fs.views.restore(records, restored, &none);
+        fs.pin_grafts();
+        Ok(fs)
     }
 
     /// Called when a session starts or resumes.
@@ -70,7 +70,7 @@ impl PolicyFs {
             for (id, file) in [RECORDS, TEXTS].into_iter().zip(records.files()) {
                 takeover.store(id, file);
             }
-            self.views.keep(records);
+            self.views.start_recording(records);
             self.hold_origin();
             if let Some(audit) = self.audit.file() {
                 takeover.store(AUDIT, audit.as_fd());
@@ -85,7 +85,7 @@ impl PolicyFs {
                 && let (Some(redaction), true) = (view.redaction, reads)
                 && let Ok(file) = self.mirror.engine().file(record.handle.0)
             {
-                self.redacted.add(record.handle.0, Redacted::again(file, redaction));
+                self.redacted.add(record.handle.0, Redacted::from_takeover(file, redaction));
             }
         }
         if self.views.with_records(Records::is_unsettled) == Some(true) {

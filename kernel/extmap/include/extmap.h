@@ -111,19 +111,19 @@ struct extmap_range {
  * that were written for the first time since the last call. Repeat the call
  * if count is returned unchanged: there may be more ranges.
  *
- * With EXTMAP_SETTLE_LOOK nothing is written or flushed: the reported ranges
- * reached the device, but may still be in its volatile cache.
+ * With EXTMAP_SETTLE_COMPLETED_ONLY nothing is written or flushed: the reported
+ * ranges reached the device, but may still be in its volatile cache.
  */
 struct extmap_settle {
 	__s32 fd;
 	__u32 count;		/* in: capacity of the array; out: number of ranges */
 	__u64 ranges;		/* address of an array */
 	__u64 size;		/* out: of the file */
-	__u32 flags;		/* EXTMAP_SETTLE_LOOK */
+	__u32 flags;		/* EXTMAP_SETTLE_COMPLETED_ONLY */
 	__u32 users;		/* out: opens and mappings other than this descriptor */
 };
 
-#define EXTMAP_SETTLE_LOOK 1
+#define EXTMAP_SETTLE_COMPLETED_ONLY 1
 
 /* Requests to user space, read from the control descriptor. */
 #define EXTMAP_ALLOCATE 1	/* allocate blocks for a hole and push them, then reply */

@@ -78,7 +78,7 @@ fn fixture(args: &[&str]) -> Option<(TempDir, Fixture)> {
     fs::set_permissions(fixture.src(), fs::Permissions::from_mode(0o705)).unwrap();
     fixture.mount();
     let rules = fixture.stat()["rules"].as_str().unwrap().to_owned();
-    if !rules.starts_with("checked in the kernel") {
+    if !rules.starts_with("enforced in the kernel") {
         // A skipped test is a failure if enforcement in the kernel is required. `lab/policy` runs all of them.
         assert!(std::env::var_os("SHUNT_LSM").is_none(), "{rules}");
         shunt_test_support::skip::kernel_cannot(&rules);
@@ -188,7 +188,7 @@ fn no_caller_sees_what_is_anothers() {
 #[test]
 fn nor_where_opens_are_not_asked_for() {
     let Some((_rules, s)) = fixture(&["--passthrough", "off"]) else { return };
-    assert_eq!(s.stat()["rules"], "checked in the kernel, opens too");
+    assert_eq!(s.stat()["rules"], "enforced in the kernel, including opens");
     against_each_other(&s);
 }
 

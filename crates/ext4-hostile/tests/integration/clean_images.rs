@@ -58,8 +58,8 @@ fn a_clean_image_stays_clean() {
                 asked += 1;
                 worked += operations;
             }
-            Verdict::Spoiled(said) => {
-                panic!("{} after {bytes:?}: {said}", images()[usize::from(bytes[0])].name)
+            Verdict::Spoiled(output) => {
+                panic!("{} after {bytes:?}: {output}", images()[usize::from(bytes[0])].name)
             }
         }
     }

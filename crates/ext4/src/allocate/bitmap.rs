@@ -24,7 +24,7 @@ impl Map {
         }
     }
 
-    fn seal(self, group: u32) -> BlockKind {
+    fn kind(self, group: u32) -> BlockKind {
         match self {
             Self::Blocks => BlockKind::BlockBitmap(group),
             Self::Inodes => BlockKind::InodeBitmap(group),
@@ -62,24 +62,24 @@ pub(super) fn is_uninit(geometry: &Geometry, group: &GroupDesc, map: Map) -> boo
 
 /// Returns the bytes of a bitmap, built in memory if it is uninitialised.
 pub(super) fn read(store: &MetadataCache, number: u32, map: Map) -> Result<std::sync::Arc<[u8]>> {
-    match place(store, number, map)? {
+    match location(store, number, map)? {
         (_, false) => Ok(initial(store, number, map)?.into()),
-        (place, true) => store.get(place, map.seal(number), |bytes| verify(store, number, map, bytes)),
+        (block, true) => store.get(block, map.kind(number), |bytes| verify(store, number, map, bytes)),
     }
 }
 
 /// Returns the block number of a bitmap, and whether the bitmap has ever been written.
-fn place(store: &MetadataCache, number: u32, map: Map) -> Result<(u64, bool)> {
+fn location(store: &MetadataCache, number: u32, map: Map) -> Result<(u64, bool)> {
     let inodes = map == Map::Inodes;
-    if let Some(place) = store.places().bitmap(number, inodes) {
-        return Ok((place, true));
+    if let Some(block) = store.group_locations().bitmap(number, inodes) {
+        return Ok((block, true));
     }
     let group = GroupDesc::read(store.geometry(), store, number)?;
-    let (place, written) = (map.number(&group), !is_uninit(store.geometry(), &group, map));
+    let (block, written) = (map.number(&group), !is_uninit(store.geometry(), &group, map));
     if written {
-        store.places().remember_bitmap(number, inodes, place);
+        store.group_locations().cache_bitmap(number, inodes, block);
     }
-    Ok((place, written))
+    Ok((block, written))
 }
 
 fn verify(store: &MetadataCache, number: u32, map: Map, bytes: &[u8]) -> Result<()> {
@@ -109,9 +109,9 @@ pub(super) fn initial(store: &MetadataCache, number: u32, map: Map) -> Result<Ve
         return Ok(bytes);
     }
     let start = geometry.group_start(number);
-    let here = geometry.group_blocks(number);
-    bits::put(&mut bytes, here, all - here, true);
-    bits::put(&mut bytes, 0, geometry.base_blocks(number).min(here), true);
+    let group_blocks = geometry.group_blocks(number);
+    bits::put(&mut bytes, group_blocks, all - group_blocks, true);
+    bits::put(&mut bytes, 0, geometry.base_blocks(number).min(group_blocks), true);
     // With flex_bg, metadata of this group may lie in another group, and metadata of others in this one.
     let flex = geometry.groups_per_flex();
     let first = number / flex * flex;
@@ -120,7 +120,7 @@ pub(super) fn initial(store: &MetadataCache, number: u32, map: Map) -> Result<Ve
         let group = GroupDesc::read(geometry, store, other)?;
         for (at, count) in [(group.block_bitmap, 1), (group.inode_bitmap, 1), (group.inode_table, table)] {
             let from = at.max(start);
-            let to = (at + u64::from(count)).min(start + u64::from(here));
+            let to = (at + u64::from(count)).min(start + u64::from(group_blocks));
             if from < to {
                 bits::put(&mut bytes, (from - start) as u32, (to - from) as u32, true);
             }
@@ -141,18 +141,18 @@ pub(super) fn change(
 ) -> Result<()> {
     let store = handle.store();
     let geometry = store.geometry();
-    let (place, written) = place(store, number, map)?;
+    let (block, written) = location(store, number, map)?;
     if !written {
         let bytes = initial(store, number, map)?;
-        handle.create(place, map.seal(number), |block| block.copy_from_slice(&bytes))?;
+        handle.create(block, map.kind(number), |block| block.copy_from_slice(&bytes))?;
         // The checksum is stored below.
     }
     let verify = |bytes: &[u8]| verify(store, number, map, bytes);
-    let sum = handle.change(place, map.seal(number), verify, |bytes| {
+    let sum = handle.change(block, map.kind(number), verify, |bytes| {
         if !bits::all(bytes, start, count, !value) {
             let what =
                 format!("bitmap of group {number}: bits {start}+{count} are not all {}", u8::from(!value));
-            return Err(Corruption::new(what).block(place).into());
+            return Err(Corruption::new(what).block(block).into());
         }
         bits::put(bytes, start, count, value);
         Ok(map.sum(geometry, bytes))

@@ -20,15 +20,15 @@ impl Bits {
 
     /// Returns the first bit at or after `from` that has this value, or `length`.
     fn next(&self, from: u32, value: bool) -> u32 {
-        let mut place = (from / 64) as usize;
+        let mut index = (from / 64) as usize;
         let mut mask = !0 << (from % 64);
-        while let Some(&word) = self.words.get(place) {
+        while let Some(&word) = self.words.get(index) {
             let word = if value { word } else { !word } & mask;
             if word != 0 {
-                return (place as u32 * 64 + word.trailing_zeros()).min(self.length);
+                return (index as u32 * 64 + word.trailing_zeros()).min(self.length);
             }
             mask = !0;
-            place += 1;
+            index += 1;
         }
         self.length
     }
@@ -108,15 +108,15 @@ pub(super) fn all(bytes: &[u8], start: u32, count: u32, value: bool) -> bool {
 pub(super) fn put(bytes: &mut [u8], start: u32, count: u32, value: bool) {
     let mut bit = start;
     while bit < start + count {
-        let place = (bit / 8) as usize;
+        let index = (bit / 8) as usize;
         if bit % 8 == 0 && start + count - bit >= 8 {
-            bytes[place] = if value { 0xff } else { 0 };
+            bytes[index] = if value { 0xff } else { 0 };
             bit += 8;
             continue;
         }
         match value {
-            true => bytes[place] |= 1 << (bit % 8),
-            false => bytes[place] &= !(1 << (bit % 8)),
+            true => bytes[index] |= 1 << (bit % 8),
+            false => bytes[index] &= !(1 << (bit % 8)),
         }
         bit += 1;
     }

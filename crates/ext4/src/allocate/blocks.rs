@@ -8,15 +8,15 @@ use crate::buffer::{Handle, MetadataCache};
 use crate::error::{Corruption, Error, Result};
 
 /// Number of groups searched for a run of the requested length before shorter runs are accepted.
-const MAX_TRIES: u32 = 32;
+const MAX_GROUPS_TRIED: u32 = 32;
 
 /// Alignment and minimum length, in blocks, of the free run at which a growing file continues if the blocks behind its last
 /// extent are taken. Files that grow side by side thus have extents of at least this length, without tracking which files grow.
-const ROOM: u32 = 64;
+const GROWTH_RUN_BLOCKS: u32 = 64;
 
 /// Purpose of an allocation; decides which blocks it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum For {
+pub(crate) enum Purpose {
     Data,
     /// Data that directly follows other data of the file.
     Growth,
@@ -45,10 +45,10 @@ impl Allocator {
         store: &MetadataCache,
         goal: u64,
         want: u32,
-        who: (For, ReservedAccess),
+        purpose: (Purpose, ReservedAccess),
     ) -> Result<Reservation<'_>> {
-        match self.reserve_free(store, goal, want, who) {
-            Err(Error::NoSpace) if self.release_windows() => self.reserve_free(store, goal, want, who),
+        match self.reserve_free(store, goal, want, purpose) {
+            Err(Error::NoSpace) if self.release_windows() => self.reserve_free(store, goal, want, purpose),
             result => result,
         }
     }
@@ -58,9 +58,9 @@ impl Allocator {
         store: &MetadataCache,
         goal: u64,
         want: u32,
-        (who, rights): (For, ReservedAccess),
+        (purpose, rights): (Purpose, ReservedAccess),
     ) -> Result<Reservation<'_>> {
-        let left = self.left(who, rights);
+        let left = self.available_for(purpose, rights);
         if left <= 0 {
             return Err(Error::NoSpace);
         }
@@ -72,8 +72,8 @@ impl Allocator {
         let (home, bit) = ((goal / per_group) as u32, (goal % per_group) as u32);
         let groups = self.groups.len() as u32;
         // First a run of `want` blocks at or near the goal, then any free block.
-        for (least, patience) in [(want, MAX_TRIES), (1, groups)] {
-            let mut left = patience;
+        for (least, max_groups) in [(want, MAX_GROUPS_TRIED), (1, groups)] {
+            let mut left = max_groups;
             for step in 0..groups {
                 let number = (home + step) % groups;
                 let group = &self.groups[number as usize];
@@ -82,7 +82,7 @@ impl Allocator {
                 }
                 let mut locked = self.lock(store, number)?;
                 let from = if step == 0 { bit } else { 0 };
-                if let Some((at, count)) = self.reserve_in(group, &mut locked, from, (want, least), who) {
+                if let Some((at, count)) = self.reserve_in(group, &mut locked, from, (want, least), purpose) {
                     let start = geometry.group_start(number) + u64::from(at);
                     return Ok(Reservation { allocator: self, group: number, at, start, count });
                 }
@@ -96,20 +96,22 @@ impl Allocator {
     }
 
     /// Number of blocks available for this purpose; negative if fewer are free than must be kept back.
-    fn left(&self, who: For, rights: ReservedAccess) -> i64 {
-        let kept = match (who, rights) {
-            (For::Metadata, ReservedAccess::Reserved) => 0,
-            (_, ReservedAccess::Reserved) => self.kept.into(),
-            (_, ReservedAccess::Common) => i64::from(self.kept).saturating_add_unsigned(self.reserved),
+    fn available_for(&self, purpose: Purpose, rights: ReservedAccess) -> i64 {
+        let reserve = match (purpose, rights) {
+            (Purpose::Metadata, ReservedAccess::Reserved) => 0,
+            (_, ReservedAccess::Reserved) => self.metadata_reserve.into(),
+            (_, ReservedAccess::Common) => {
+                i64::from(self.metadata_reserve).saturating_add_unsigned(self.reserved)
+            }
         };
-        self.available().saturating_sub(kept)
+        self.available().saturating_sub(reserve)
     }
 
     /// Number of blocks available for data with these rights, including freed blocks that await a commit.
-    pub(crate) fn left_for_data(&self, rights: ReservedAccess) -> u64 {
+    pub(crate) fn available_for_data(&self, rights: ReservedAccess) -> u64 {
         let left = || {
-            let waiting = self.waiting.load(Ordering::Relaxed).max(0);
-            self.left(For::Data, rights).saturating_add(waiting)
+            let waiting = self.pending_frees.load(Ordering::Relaxed).max(0);
+            self.available_for(Purpose::Data, rights).saturating_add(waiting)
         };
         let (before, released) = (left(), || self.release_windows());
         let left = if before <= 0 && released() { left() } else { before };
@@ -121,7 +123,7 @@ impl Allocator {
     /// # Errors
     /// [`Error::NoSpace`], under the same conditions as for [`reserve`](Self::reserve).
     pub(crate) fn check(&self, blocks: u32, rights: ReservedAccess) -> Result<()> {
-        let has_room = || blocks == 0 || self.left(For::Metadata, rights) >= blocks.into();
+        let has_room = || blocks == 0 || self.available_for(Purpose::Metadata, rights) >= blocks.into();
         match has_room() || self.release_windows() && has_room() {
             true => Ok(()),
             false => Err(Error::NoSpace),
@@ -134,13 +136,17 @@ impl Allocator {
         locked: &mut Locked,
         from: u32,
         (want, least): (u32, u32),
-        who: For,
+        purpose: Purpose,
     ) -> Option<(u32, u32)> {
         let busy = locked.busy.as_mut()?;
-        // Continuing right behind the previous extent is preferred to a longer run elsewhere.
+        // Continuing right behind the previous extent is preferred to a longer run at another position.
         let (at, count) = match busy.free_at(from, want) {
             0 => {
-                let aligned = if who == For::Growth { busy.find_aligned(from, ROOM, want) } else { None };
+                let aligned = if purpose == Purpose::Growth {
+                    busy.find_aligned(from, GROWTH_RUN_BLOCKS, want)
+                } else {
+                    None
+                };
                 let found = || busy.find(from, want).filter(|(_, count)| *count >= least);
                 let whole = || {
                     let found = busy.find(0, want);
@@ -166,26 +172,26 @@ impl Allocator {
 
     /// Makes freed blocks available whose commit has completed; reports whether some still await a commit.
     pub(crate) fn sweep(&self, store: &MetadataCache) -> Result<bool> {
-        if self.waiting.load(Ordering::Relaxed) == 0 {
+        if self.pending_frees.load(Ordering::Relaxed) == 0 {
             return Ok(false);
         }
         for (number, group) in (0..).zip(&self.groups) {
-            let waits = !group.locked.lock().waiting.is_empty();
+            let waits = !group.locked.lock().pending_frees.is_empty();
             if waits {
                 drop(self.lock(store, number)?);
             }
         }
-        Ok(self.waiting.load(Ordering::Relaxed) > 0)
+        Ok(self.pending_frees.load(Ordering::Relaxed) > 0)
     }
 
     /// Reports whether freed blocks await a commit.
-    pub(crate) fn waits(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
+    pub(crate) fn has_pending_frees(&self) -> bool {
+        self.pending_frees.load(Ordering::Relaxed) > 0
     }
 
     /// Reserves and takes one block for metadata.
     pub(crate) fn take_one(&self, handle: &mut Handle<'_>, goal: u64, rights: ReservedAccess) -> Result<u64> {
-        let mut reservation = self.reserve(handle.store(), goal, 1, (For::Metadata, rights))?;
+        let mut reservation = self.reserve(handle.store(), goal, 1, (Purpose::Metadata, rights))?;
         let start = reservation.start;
         reservation.take(handle, 1)?;
         Ok(start)
@@ -204,18 +210,18 @@ impl Allocator {
             let offset = start - u64::from(geometry.first_data_block);
             let number = (offset / u64::from(geometry.blocks_per_group)) as u32;
             let at = (offset % u64::from(geometry.blocks_per_group)) as u32;
-            let here = left.min(geometry.blocks_per_group - at);
+            let part = left.min(geometry.blocks_per_group - at);
             let mut locked = self.lock(store, number)?;
             let tid = handle.tid();
-            bitmap::change(handle, number, Map::Blocks, (at, here), false, |raw| {
-                add_blocks(raw, here.into())
+            bitmap::change(handle, number, Map::Blocks, (at, part), false, |raw| {
+                add_blocks(raw, part.into())
             })?;
-            store.add_free(handle, here.into(), 0);
-            handle.freed(start, here.into());
-            self.waiting.fetch_add(here.into(), Ordering::Relaxed);
-            locked.waiting.push_back((tid, at, here));
-            start += u64::from(here);
-            left -= here;
+            store.add_free(handle, part.into(), 0);
+            handle.freed(start, part.into());
+            self.pending_frees.fetch_add(part.into(), Ordering::Relaxed);
+            locked.pending_frees.push_back((tid, at, part));
+            start += u64::from(part);
+            left -= part;
         }
         Ok(())
     }
@@ -260,7 +266,7 @@ impl Drop for Reservation<'_> {
             let group = &self.allocator.groups[self.group as usize];
             let mut locked = group.locked.lock();
             locked.reserved -= self.count;
-            self.allocator.give_back(group, &mut locked, self.at, self.count);
+            self.allocator.release(group, &mut locked, self.at, self.count);
         }
     }
 }

@@ -24,7 +24,7 @@ use shunt_sharded::CachePadded;
 
 use bitmap_cache::BitmapCache;
 use bits::Bits;
-pub(crate) use blocks::{For, Reservation};
+pub(crate) use blocks::{Purpose, Reservation};
 pub(crate) use reservation_window::Growing;
 use reservation_window::ReservationWindows;
 pub use reserved_blocks::ReservedAccess;
@@ -43,10 +43,10 @@ pub(crate) struct Allocator {
     /// Number of blocks that can be reserved, in all groups.
     available: CachePadded<AtomicI64>,
     /// Number of freed blocks that await a commit.
-    waiting: AtomicI64,
-    /// Blocks kept back for metadata, so that a handle never runs out of space in the middle of an operation.
-    kept: u32,
-    /// Blocks reserved for privileged users, in addition to `kept`.
+    pending_frees: AtomicI64,
+    /// Blocks reserved for metadata, so that a handle never runs out of space in the middle of an operation.
+    metadata_reserve: u32,
+    /// Blocks reserved for privileged users, in addition to `metadata_reserve`.
     reserved: u64,
     /// Groups whose bitmap is cached.
     bitmap_cache: Mutex<BitmapCache>,
@@ -72,10 +72,10 @@ struct Locked {
     /// Number of reserved blocks; `busy` has their positions.
     reserved: u32,
     /// Ranges freed by transactions, the oldest first.
-    waiting: VecDeque<(Tid, u32, u32)>,
+    pending_frees: VecDeque<(Tid, u32, u32)>,
 }
 
-/// Upper limit of the blocks kept back for metadata.
+/// Upper limit of the blocks reserved for metadata.
 const MAX_METADATA_RESERVE_BLOCKS: u64 = 4096;
 
 impl Allocator {
@@ -100,8 +100,8 @@ impl Allocator {
         Ok(Self {
             groups,
             available: CachePadded(AtomicI64::new(blocks as i64)),
-            waiting: AtomicI64::new(0),
-            kept: (geometry.blocks / 50).min(MAX_METADATA_RESERVE_BLOCKS).min(blocks / 4) as u32,
+            pending_frees: AtomicI64::new(0),
+            metadata_reserve: (geometry.blocks / 50).min(MAX_METADATA_RESERVE_BLOCKS).min(blocks / 4) as u32,
             reserved,
             bitmap_cache: Mutex::new(BitmapCache::new(geometry.blocks_per_group)),
             spread: AtomicU32::new(0),
@@ -128,7 +128,7 @@ impl Allocator {
                 bits.set((from - start) as u32, (to - from) as u32, true);
             }
             // Freed in the bitmap, but the commit is pending.
-            for &(_, start, count) in &locked.waiting {
+            for &(_, start, count) in &locked.pending_frees {
                 bits.set(start, count, true);
             }
             // The bitmap corrects the count of the descriptor.
@@ -139,19 +139,19 @@ impl Allocator {
                 group.longest.store(zeros, Ordering::Relaxed);
             }
             locked.busy = Some(bits);
-            self.forget_another(number);
+            self.register_cached(number);
         }
         let committed = store.committed();
-        while locked.waiting.front().is_some_and(|(tid, ..)| *tid <= committed) {
-            let Some((_, start, count)) = locked.waiting.pop_front() else { break };
-            self.waiting.fetch_sub(count.into(), Ordering::Relaxed);
-            self.give_back(group, &mut locked, start, count);
+        while locked.pending_frees.front().is_some_and(|(tid, ..)| *tid <= committed) {
+            let Some((_, start, count)) = locked.pending_frees.pop_front() else { break };
+            self.pending_frees.fetch_sub(count.into(), Ordering::Relaxed);
+            self.release(group, &mut locked, start, count);
         }
         Ok(locked)
     }
 
     /// Makes blocks available for reservation again.
-    fn give_back(&self, group: &State, locked: &mut Locked, start: u32, count: u32) {
+    fn release(&self, group: &State, locked: &mut Locked, start: u32, count: u32) {
         if let Some(busy) = &mut locked.busy {
             busy.set(start, count, false);
             let blocks = group.blocks.fetch_add(count, Ordering::Relaxed) + count;
@@ -161,7 +161,7 @@ impl Allocator {
     }
 
     /// Registers group `number`, whose lock is held, as cached, and evicts others above the limit.
-    fn forget_another(&self, number: u32) {
+    fn register_cached(&self, number: u32) {
         let mut cache = self.bitmap_cache.lock();
         cache.push(number);
         // Bounded, in case all cached groups are in use.

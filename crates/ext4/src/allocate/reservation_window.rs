@@ -5,7 +5,7 @@
 use parking_lot::Mutex;
 use shunt_sharded::Sharded;
 
-use super::{Allocator, For, Reservation, ReservedAccess};
+use super::{Allocator, Purpose, Reservation, ReservedAccess};
 use crate::buffer::MetadataCache;
 use crate::error::Result;
 
@@ -17,7 +17,7 @@ const MIN_WINDOW_BLOCKS: u64 = 16;
 const MAX_WINDOW_BLOCKS: u64 = 2048;
 
 /// A window is reserved only while at least this many times the blocks of the allocation and its window are available.
-const PLENTY: i64 = 16;
+const MIN_FREE_RATIO: i64 = 16;
 
 /// A run of reserved blocks within a group.
 struct ReservationWindow {
@@ -48,8 +48,8 @@ impl ReservationWindows {
 
     fn take(&self, inode: u32) -> Option<ReservationWindow> {
         let mut shard = self.shard(inode).lock();
-        let place = shard.iter().position(|(number, _)| *number == inode)?;
-        Some(shard.remove(place).1)
+        let index = shard.iter().position(|(number, _)| *number == inode)?;
+        Some(shard.remove(index).1)
     }
 
     /// Adds a window; returns the window that it evicts, if any.
@@ -78,20 +78,20 @@ impl Allocator {
                     file.blocks.next_power_of_two().clamp(MIN_WINDOW_BLOCKS, MAX_WINDOW_BLOCKS) as u32;
                 let total = want.saturating_add(ahead);
                 let whole = if self.has_plenty(total) { total } else { want };
-                self.reserve(store, goal, whole, (For::Growth, rights))?
+                self.reserve(store, goal, whole, (Purpose::Growth, rights))?
             }
         };
         if let Some(rest) = all.split_off(want) {
-            let gone = self.windows.put(file.inode, rest.into_window());
-            gone.map(|window| self.reservation(window));
+            let evicted = self.windows.put(file.inode, rest.into_window());
+            evicted.map(|window| self.reservation(window));
         }
         Ok(all)
     }
 
-    /// Reports whether at least `PLENTY` times this number of blocks is available.
+    /// Reports whether at least `MIN_FREE_RATIO` times this number of blocks is available.
     pub(crate) fn has_plenty(&self, blocks: u32) -> bool {
-        let kept = i64::from(self.kept).saturating_add_unsigned(self.reserved);
-        self.available().saturating_sub(kept) / PLENTY >= blocks.into()
+        let reserve = i64::from(self.metadata_reserve).saturating_add_unsigned(self.reserved);
+        self.available().saturating_sub(reserve) / MIN_FREE_RATIO >= blocks.into()
     }
 
     /// Releases the window of a file.

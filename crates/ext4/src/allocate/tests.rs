@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::device::MemoryDevice;
 use crate::filesystem::Filesystem;
-use crate::{New, NewInodeKind, ROOT};
+use crate::{NewInode, NewInodeKind, ROOT};
 
 /// A file system of 16 groups of 256 blocks whose allocator caches at most `max_bitmaps` bitmaps; `None` without `mkfs.ext4`.
 fn small(max_bitmaps: usize) -> Option<Filesystem> {
@@ -31,13 +31,14 @@ fn made(mebibytes: u64, mkfs: &[&str]) -> Option<Filesystem> {
 
 /// Writers in different groups take different locks.
 #[test]
-fn directories_of_the_root_go_to_different_groups() {
+fn top_level_directories_spread_over_groups() {
     // Two flex groups of 16 groups each.
     let Some(fs) = made(256, &[]) else { return };
     let groups: HashSet<u32> = (0..8)
         .map(|n| {
             let name = format!("{n}");
-            let made = fs.create(ROOT, name.as_bytes(), NewInodeKind::Directory, &New::default()).unwrap();
+            let made =
+                fs.create(ROOT, name.as_bytes(), NewInodeKind::Directory, &NewInode::default()).unwrap();
             fs.store.geometry().locate_inode(made.number).unwrap().0
         })
         .collect();
@@ -49,7 +50,7 @@ fn in_memory(allocator: &Allocator) -> usize {
 }
 
 #[test]
-fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgotten() {
+fn evicted_bitmap_keeps_taken_reserved_and_pending_blocks() {
     let Some(fs) = small(2) else { return };
     let (allocator, store) = (fs.allocator().unwrap(), &*fs.store);
     let all = allocator.available.load(Ordering::Relaxed);
@@ -61,7 +62,8 @@ fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgot
     for round in 0..40 {
         for group in 0..geometry.groups {
             let goal = geometry.group_start(group) + 100 + round * 3;
-            let Ok(mut one) = allocator.reserve(store, goal, 2, (For::Metadata, ReservedAccess::Reserved))
+            let Ok(mut one) =
+                allocator.reserve(store, goal, 2, (Purpose::Metadata, ReservedAccess::Reserved))
             else {
                 continue;
             };
@@ -80,13 +82,13 @@ fn what_is_taken_reserved_or_waiting_is_not_given_out_by_a_group_that_was_forgot
         }
     }
     assert!(in_memory(allocator) <= 2 + reserved.len(), "{}", in_memory(allocator));
-    // Freed blocks are unavailable before the commit, whichever bitmaps are evicted meanwhile.
+    // Freed blocks are unavailable before the commit, even if bitmaps are evicted in between.
     for &(start, count) in &taken {
         let mut handle = store.begin(TAKE_CREDITS).unwrap();
         allocator.free(&mut handle, start, count).unwrap();
         handle.complete();
     }
-    while let Ok(one) = allocator.reserve(store, 0, 7, (For::Metadata, ReservedAccess::Reserved)) {
+    while let Ok(one) = allocator.reserve(store, 0, 7, (Purpose::Metadata, ReservedAccess::Reserved)) {
         for block in one.start..one.start + u64::from(one.count) {
             assert!(seen.insert(block), "block {block} is allocated before its release was committed");
         }

@@ -1,9 +1,9 @@
-//! Kinds of metadata blocks: as what a cached block was verified, and how its checksum is filled in.
+//! Kinds of metadata blocks: the structure as which a cached block was verified, and the way its checksum is computed.
 
 use crate::checksum::owner_seed;
 use crate::superblock::Geometry;
 
-/// Kind and owner as which a block was verified. A block that two structures claim is verified for each.
+/// The structure, and its owner, as which a block was verified. A block that two structures refer to is verified once for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum BlockKind {
     /// The block that holds the superblock.

@@ -18,7 +18,7 @@ pub(crate) type Bytes = Arc<[u8]>;
 #[derive(Debug)]
 struct Buffer {
     bytes: Bytes,
-    seal: BlockKind,
+    kind: BlockKind,
     used: bool,
     /// Changed by the running transaction.
     dirty: bool,
@@ -34,7 +34,7 @@ impl Buffer {
 
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    held: HashMap<u64, Buffer>,
+    buffers: HashMap<u64, Buffer>,
     /// Numbers of the cached blocks: the ring of the CLOCK eviction.
     ring: Vec<u64>,
     hand: usize,
@@ -42,30 +42,30 @@ pub(super) struct Shard {
     dirty: Vec<u64>,
     /// Committed to the journal and not yet checkpointed.
     pending: HashMap<u64, Bytes>,
-    /// Counts unpinned changes: a block read from the device before such an event may be stale.
-    departures: u64,
+    /// Number of times that pinned blocks were unpinned. A block read from the device before the last of these may be stale.
+    generation: u64,
 }
 
 /// Steps of the clock hand per inserted block. If all blocks it passes are pinned, the cache exceeds its bound, by at most the
 /// changes of one transaction.
-const STEPS: usize = 64;
+const MAX_CLOCK_STEPS: usize = 64;
 
 const SHARDS: usize = 64;
 
 pub(super) struct Cache {
     shards: Sharded<CachePadded<Mutex<Shard>>, SHARDS>,
     /// Target number of blocks per shard.
-    room: usize,
+    capacity: usize,
     dirty: CachePadded<AtomicU32>,
 }
 
-/// State of a shard at a lookup; detects that a block read from the device meanwhile may be stale.
+/// State of a shard at a lookup; detects that a block read from the device since then may be stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Generation(u64);
 
 /// Result of a lookup.
 pub(super) enum Lookup {
-    Here(Bytes, BlockKind),
+    Cached(Bytes, BlockKind),
     /// Not cached, but committed to the journal with content newer than the device has.
     Pending(Bytes, Generation),
     /// Current on the device.
@@ -74,7 +74,7 @@ pub(super) enum Lookup {
 
 impl Cache {
     pub(super) fn new(blocks: usize) -> Self {
-        Self { shards: Sharded::default(), room: (blocks / SHARDS).max(4), dirty: CachePadded::default() }
+        Self { shards: Sharded::default(), capacity: (blocks / SHARDS).max(4), dirty: CachePadded::default() }
     }
 
     fn shard(&self, number: u64) -> MutexGuard<'_, Shard> {
@@ -86,32 +86,36 @@ impl Cache {
         self.dirty.load(Ordering::Relaxed)
     }
 
-    pub(super) fn look(&self, number: u64) -> Lookup {
+    pub(super) fn lookup(&self, number: u64) -> Lookup {
         let mut shard = self.shard(number);
-        if let Some(held) = shard.held.get_mut(&number) {
-            held.used = true;
-            return Lookup::Here(held.bytes.clone(), held.seal);
+        if let Some(buffer) = shard.buffers.get_mut(&number) {
+            buffer.used = true;
+            return Lookup::Cached(buffer.bytes.clone(), buffer.kind);
         }
         match shard.pending.get(&number) {
-            Some(bytes) => Lookup::Pending(bytes.clone(), Generation(shard.departures)),
-            None => Lookup::OnDisk(Generation(shard.departures)),
+            Some(bytes) => Lookup::Pending(bytes.clone(), Generation(shard.generation)),
+            None => Lookup::OnDisk(Generation(shard.generation)),
         }
     }
 
-    /// Records that the block was verified as `seal`.
-    pub(super) fn reseal(&self, number: u64, seal: BlockKind) {
-        if let Some(held) = self.shard(number).held.get_mut(&number) {
-            held.seal = seal;
+    /// Records that the block was verified as `kind`.
+    pub(super) fn set_kind(&self, number: u64, kind: BlockKind) {
+        if let Some(buffer) = self.shard(number).buffers.get_mut(&number) {
+            buffer.kind = kind;
         }
     }
 
     /// Inserts a block that was read; returns `false` if it may be stale and must be looked up again.
-    pub(super) fn insert(&self, number: u64, bytes: Bytes, seal: BlockKind, departures: Generation) -> bool {
+    pub(super) fn insert(&self, number: u64, bytes: Bytes, kind: BlockKind, generation: Generation) -> bool {
         let mut shard = self.shard(number);
-        if departures.0 != shard.departures || shard.held.contains_key(&number) {
+        if generation.0 != shard.generation || shard.buffers.contains_key(&number) {
             return false;
         }
-        shard.put(number, Buffer { bytes, seal, used: false, dirty: false, committing: false }, self.room);
+        shard.put(
+            number,
+            Buffer { bytes, kind, used: false, dirty: false, committing: false },
+            self.capacity,
+        );
         true
     }
 
@@ -119,15 +123,15 @@ impl Cache {
     pub(super) fn change<R>(
         &self,
         number: u64,
-        seal: BlockKind,
+        kind: BlockKind,
         change: impl FnOnce(&mut [u8]) -> Result<R>,
     ) -> Option<Result<R>> {
         let mut shard = self.shard(number);
         let shard = &mut *shard;
-        let held = shard.held.get_mut(&number).filter(|held| held.seal == seal)?;
-        held.used = true;
-        let result = change(Arc::make_mut(&mut held.bytes));
-        if result.is_ok() && !std::mem::replace(&mut held.dirty, true) {
+        let buffer = shard.buffers.get_mut(&number).filter(|buffer| buffer.kind == kind)?;
+        buffer.used = true;
+        let result = change(Arc::make_mut(&mut buffer.bytes));
+        if result.is_ok() && !std::mem::replace(&mut buffer.dirty, true) {
             shard.dirty.push(number);
             self.dirty.fetch_add(1, Ordering::Relaxed);
         }
@@ -135,17 +139,17 @@ impl Cache {
     }
 
     /// Inserts a block with new content.
-    pub(super) fn create(&self, number: u64, bytes: Bytes, seal: BlockKind) {
+    pub(super) fn create(&self, number: u64, bytes: Bytes, kind: BlockKind) {
         let mut shard = self.shard(number);
         let shard = &mut *shard;
-        let new = Buffer { bytes, seal, used: true, dirty: true, committing: false };
-        let was_dirty = match shard.held.get_mut(&number) {
-            Some(held) => {
-                let committing = held.committing;
-                std::mem::replace(held, Buffer { committing, ..new }).dirty
+        let new = Buffer { bytes, kind, used: true, dirty: true, committing: false };
+        let was_dirty = match shard.buffers.get_mut(&number) {
+            Some(buffer) => {
+                let committing = buffer.committing;
+                std::mem::replace(buffer, Buffer { committing, ..new }).dirty
             }
             None => {
-                shard.put(number, new, self.room);
+                shard.put(number, new, self.capacity);
                 false
             }
         };
@@ -158,13 +162,13 @@ impl Cache {
     /// Drops a block. Its committed content stays until the transaction that drops it is committed too.
     pub(super) fn forget(&self, number: u64) {
         let mut shard = self.shard(number);
-        shard.departures += 1;
-        if shard.held.remove(&number).is_some_and(|held| held.dirty) {
+        shard.generation += 1;
+        if shard.buffers.remove(&number).is_some_and(|buffer| buffer.dirty) {
             self.dirty.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Takes the changes of the running transaction, ordered by block number. The caller excludes changes meanwhile.
+    /// Takes the changes of the running transaction, ordered by block number. The caller excludes concurrent changes.
     pub(super) fn freeze(&self) -> Vec<(u64, Bytes)> {
         let mut frozen = Vec::with_capacity(self.dirty() as usize);
         for shard in self.shards.iter() {
@@ -172,10 +176,12 @@ impl Cache {
             let shard = &mut *shard;
             for number in shard.dirty.drain(..) {
                 // A block can be listed twice if it was dropped and created again.
-                let Some(held) = shard.held.get_mut(&number).filter(|held| held.dirty) else { continue };
-                held.dirty = false;
-                held.committing = true;
-                frozen.push((number, held.bytes.clone()));
+                let Some(buffer) = shard.buffers.get_mut(&number).filter(|buffer| buffer.dirty) else {
+                    continue;
+                };
+                buffer.dirty = false;
+                buffer.committing = true;
+                frozen.push((number, buffer.bytes.clone()));
             }
         }
         self.dirty.store(0, Ordering::Relaxed);
@@ -187,9 +193,9 @@ impl Cache {
     pub(super) fn committed(&self, frozen: Vec<(u64, Bytes)>, logged: bool) {
         for (number, bytes) in frozen {
             let mut shard = self.shard(number);
-            shard.departures += 1;
-            if let Some(held) = shard.held.get_mut(&number) {
-                held.committing = false;
+            shard.generation += 1;
+            if let Some(buffer) = shard.buffers.get_mut(&number) {
+                buffer.committing = false;
             }
             if logged {
                 shard.pending.insert(number, bytes);
@@ -213,7 +219,7 @@ impl Cache {
     }
 
     /// Marks blocks as checkpointed.
-    pub(super) fn placed(&self, written: &[(u64, Bytes)]) {
+    pub(super) fn checkpointed(&self, written: &[(u64, Bytes)]) {
         for (number, bytes) in written {
             let mut shard = self.shard(*number);
             if shard.pending.get(number).is_some_and(|pending| Arc::ptr_eq(pending, bytes)) {
@@ -224,20 +230,20 @@ impl Cache {
 }
 
 impl Shard {
-    fn put(&mut self, number: u64, held: Buffer, room: usize) {
-        let mut steps = STEPS;
-        while self.ring.len() >= room && steps > 0 {
+    fn put(&mut self, number: u64, buffer: Buffer, capacity: usize) {
+        let mut steps = MAX_CLOCK_STEPS;
+        while self.ring.len() >= capacity && steps > 0 {
             steps -= 1;
-            let place = self.hand % self.ring.len();
-            let held = self.held.get_mut(&self.ring[place]);
-            if held.is_some_and(|held| held.pinned() || std::mem::take(&mut held.used)) {
-                self.hand = place + 1;
+            let slot = self.hand % self.ring.len();
+            let candidate = self.buffers.get_mut(&self.ring[slot]);
+            if candidate.is_some_and(|buffer| buffer.pinned() || std::mem::take(&mut buffer.used)) {
+                self.hand = slot + 1;
             } else {
-                self.held.remove(&self.ring[place]);
-                self.ring.swap_remove(place);
+                self.buffers.remove(&self.ring[slot]);
+                self.ring.swap_remove(slot);
             }
         }
         self.ring.push(number);
-        self.held.insert(number, held);
+        self.buffers.insert(number, buffer);
     }
 }

@@ -13,7 +13,7 @@ pub(super) fn write(device: &dyn Device, block_bits: u32, blocks: &[(u64, Bytes)
     let mut rest = blocks;
     let mut gathered = Vec::new();
     while let Some((first, _)) = rest.first() {
-        let follows = |(place, (number, _)): &(usize, &(u64, Bytes))| *number == first + *place as u64;
+        let follows = |(index, (number, _)): &(usize, &(u64, Bytes))| *number == first + *index as u64;
         let count = rest.iter().enumerate().take(limit).take_while(follows).count();
         let (run, after) = rest.split_at(count);
         gathered.clear();

@@ -36,7 +36,7 @@ impl MetadataCache {
         let result = self.write_transaction(writer, &mut log);
         if let Err(error) = &result {
             if writer.gate.abort() {
-                self.give_up(writer, log.as_mut(), error);
+                self.record_abort(writer, log.as_mut(), error.cause());
             }
         }
         result
@@ -88,33 +88,38 @@ impl MetadataCache {
         let pending = self.cache.pending();
         checkpoint_io::write(&*self.device, self.geometry.block_bits, &pending)?;
         self.device.flush()?;
-        self.cache.placed(&pending);
+        self.cache.checkpointed(&pending);
         ring.empty()
     }
 
     /// Aborts: rejects all further changes, so that the device keeps the last complete transaction. The caller holds a handle; a
-    /// commit that waits for the handle has ended by then.
-    pub(super) fn abort_from_outside(&self, writer: &Writer, why: &dyn std::fmt::Display) {
+    /// commit that waits for the handle has ended before this takes the lock of the journal.
+    pub(super) fn abort_from_outside(&self, writer: &Writer, reason: &dyn std::fmt::Display) {
         if writer.gate.abort() {
-            self.give_up(writer, writer.log.lock().as_mut(), why);
+            self.record_abort(writer, writer.log.lock().as_mut(), reason);
         }
     }
 
     /// Aborts like [`abort_from_outside`](Self::abort_from_outside), for callers without a handle.
-    pub(crate) fn give_up_from_outside(&self, why: &dyn std::fmt::Display) {
+    pub(crate) fn abort_without_handle(&self, reason: &dyn std::fmt::Display) {
         if let Some(writer) = &self.writer {
-            self.abort_from_outside(writer, why);
+            self.abort_from_outside(writer, reason);
         }
     }
 
     /// Logs an abort, and records the error on the device.
-    fn give_up(&self, writer: &Writer, ring: Option<&mut JournalWriter>, why: &dyn std::fmt::Display) {
+    fn record_abort(
+        &self,
+        writer: &Writer,
+        ring: Option<&mut JournalWriter>,
+        reason: &dyn std::fmt::Display,
+    ) {
         tracing::error!(
-            "transaction aborted: {why}; the file system is now read-only: unmount it and run e2fsck -f"
+            "transaction aborted: {reason}; the file system is now read-only: unmount it and run e2fsck -f"
         );
         // Best effort on a device that has just failed. The superblock is written by itself.
         if let Some(ring) = ring {
-            ring.give_up();
+            ring.abort();
         }
         writer.superblock.record_error();
         writer.place_superblock(self).ok();

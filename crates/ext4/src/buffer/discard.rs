@@ -9,18 +9,18 @@ use super::MetadataCache;
 /// Ranges freed by the running transaction, recorded if discard is enabled.
 #[derive(Default)]
 pub(super) struct Freed {
-    wanted: AtomicBool,
+    enabled: AtomicBool,
     /// First block and block count.
     ranges: Mutex<Vec<(u64, u64)>>,
 }
 
 impl Freed {
-    pub(super) fn want(&self, wanted: bool) {
-        self.wanted.store(wanted, Ordering::Relaxed);
+    pub(super) fn set_enabled(&self, enabled: bool) {
+        self.enabled.store(enabled, Ordering::Relaxed);
     }
 
     pub(super) fn add(&self, start: u64, count: u64) {
-        if !self.wanted.load(Ordering::Relaxed) {
+        if !self.enabled.load(Ordering::Relaxed) {
             return;
         }
         let mut ranges = self.ranges.lock();
@@ -53,7 +53,7 @@ impl MetadataCache {
                 tracing::warn!(
                     "cannot discard freed blocks: {error}; no more are discarded until the next mount"
                 );
-                freed.want(false);
+                freed.set_enabled(false);
                 return;
             }
         }

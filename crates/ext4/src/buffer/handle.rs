@@ -30,21 +30,21 @@ impl<'a> Handle<'a> {
         self.writer.gate.running()
     }
 
-    /// Changes a block that `verify` accepts as a block of kind `seal`, and fills in its checksum. `change` must not access the
+    /// Changes a block that `verify` accepts as a block of kind `kind`, and fills in its checksum. `change` must not access the
     /// cache, and must leave the bytes unmodified if it fails.
     pub(crate) fn change<R>(
         &mut self,
         number: u64,
-        seal: BlockKind,
+        kind: BlockKind,
         verify: impl Fn(&[u8]) -> Result<()>,
         change: impl FnOnce(&mut [u8]) -> Result<R>,
     ) -> Result<R> {
         let mut change = Some(change);
         loop {
             let (geometry, triggers) = (&self.store.geometry, &self.writer.triggers);
-            let changed = self.store.cache.change(number, seal, |bytes| {
+            let changed = self.store.cache.change(number, kind, |bytes| {
                 let result = (change.take().expect("the closure is called once"))(bytes)?;
-                seal.fill_checksum(triggers, geometry, number, bytes);
+                kind.fill_checksum(triggers, geometry, number, bytes);
                 Ok(result)
             });
             #[cfg(debug_assertions)]
@@ -53,7 +53,7 @@ impl<'a> Handle<'a> {
                 return self.checked(result);
             }
             // Not cached, or cached as another kind. It may be evicted again before the next attempt.
-            if let Err(error) = self.store.get(number, seal, &verify) {
+            if let Err(error) = self.store.get(number, kind, &verify) {
                 return self.checked(Err(error));
             }
         }
@@ -67,7 +67,7 @@ impl<'a> Handle<'a> {
         assert!(changed <= credits, "a handle with {credits} credits changes its block {changed}");
     }
 
-    /// Declares the changes so far complete: the operation has succeeded or has been undone.
+    /// Declares the changes made through this handle complete: the operation has succeeded or has been undone.
     pub(crate) fn complete(&mut self) {
         self.incomplete = false;
     }
@@ -76,7 +76,7 @@ impl<'a> Handle<'a> {
     fn checked<R>(&mut self, result: Result<R>) -> Result<R> {
         match &result {
             Err(error @ (Error::Corrupt(_) | Error::Io(_))) if self.incomplete => {
-                self.store.abort_from_outside(self.writer, error);
+                self.store.abort_from_outside(self.writer, error.cause());
             }
             Err(_) => {}
             Ok(_) => self.incomplete = true,
@@ -88,17 +88,17 @@ impl<'a> Handle<'a> {
     pub(crate) fn create(
         &mut self,
         number: u64,
-        seal: BlockKind,
+        kind: BlockKind,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<()> {
         let mut bytes = vec![0; self.store.geometry.block_size as usize];
         fill(&mut bytes);
-        seal.fill_checksum(&self.writer.triggers, &self.store.geometry, number, &mut bytes);
+        kind.fill_checksum(&self.writer.triggers, &self.store.geometry, number, &mut bytes);
         #[cfg(debug_assertions)]
         self.count(number);
         self.writer.revoked.remove(number);
         self.incomplete = true;
-        self.store.cache.create(number, Arc::from(bytes), seal);
+        self.store.cache.create(number, Arc::from(bytes), kind);
         Ok(())
     }
 

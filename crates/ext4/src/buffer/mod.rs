@@ -8,6 +8,7 @@ mod checkpoint_io;
 mod commit;
 mod commit_timer;
 mod discard;
+mod group_locations;
 mod handle;
 #[cfg(all(test, feature = "model"))]
 mod model;
@@ -28,6 +29,7 @@ pub(crate) use block_kind::{BlockKind, ChecksumTriggers};
 use cache::{Cache, Lookup};
 pub(crate) use commit_timer::CommitTimer;
 use discard::Freed;
+use group_locations::GroupLocations;
 pub(crate) use handle::Handle;
 use revoked::Revoked;
 use superblock::Super;
@@ -36,7 +38,6 @@ use transaction::{Joined, RunningTransaction};
 
 use crate::device::Device;
 use crate::error::{Corruption, Error, Result};
-use crate::group_locations::GroupLocations;
 use crate::journal::JournalWriter;
 use crate::layout::RawSuperblock;
 use crate::superblock::Geometry;
@@ -50,7 +51,7 @@ pub(crate) struct MetadataCache {
     device: Arc<dyn Device>,
     geometry: Geometry,
     cache: Cache,
-    places: GroupLocations,
+    group_locations: GroupLocations,
     writer: Option<Writer>,
     /// Blocks that no file may own; set once the file system is open.
     zone: OnceLock<SystemZone>,
@@ -82,10 +83,10 @@ impl MetadataCache {
     /// Creates a read-only cache of at most `bytes`.
     pub(crate) fn new(device: Arc<dyn Device>, geometry: &Geometry, bytes: usize) -> Self {
         let cache = Cache::new(bytes >> geometry.block_bits);
-        let places = GroupLocations::new(geometry);
+        let group_locations = GroupLocations::new(geometry);
         let geometry = geometry.clone();
         let (zone, counters) = (OnceLock::new(), Counters::default());
-        Self { device, geometry, cache, places, writer: None, zone, counters }
+        Self { device, geometry, cache, group_locations, writer: None, zone, counters }
     }
 
     /// Creates a writable cache.
@@ -120,8 +121,8 @@ impl MetadataCache {
     }
 
     /// Returns the block numbers of bitmaps and inode tables.
-    pub(crate) fn places(&self) -> &GroupLocations {
-        &self.places
+    pub(crate) fn group_locations(&self) -> &GroupLocations {
+        &self.group_locations
     }
 
     /// Sets the blocks that no file may own.
@@ -157,32 +158,32 @@ impl MetadataCache {
         self.writer.as_ref().is_some_and(|writer| !writer.gate.is_aborted())
     }
 
-    /// Returns a block that `verify` accepts as a block of kind `seal`.
+    /// Returns a block that `verify` accepts as a block of kind `kind`.
     pub(crate) fn get(
         &self,
         number: u64,
-        seal: BlockKind,
+        kind: BlockKind,
         verify: impl Fn(&[u8]) -> Result<()>,
     ) -> Result<Arc<[u8]>> {
         loop {
-            let (bytes, departures) = match self.cache.look(number) {
-                Lookup::Here(bytes, sealed) => {
-                    if sealed != seal {
+            let (bytes, generation) = match self.cache.lookup(number) {
+                Lookup::Cached(bytes, cached_kind) => {
+                    if cached_kind != kind {
                         verify(&bytes)?;
-                        self.cache.reseal(number, seal);
+                        self.cache.set_kind(number, kind);
                     }
                     return Ok(bytes);
                 }
-                Lookup::Pending(bytes, departures) => (bytes, departures),
-                Lookup::OnDisk(departures) => {
+                Lookup::Pending(bytes, generation) => (bytes, generation),
+                Lookup::OnDisk(generation) => {
                     let mut bytes = vec![0; self.geometry.block_size as usize];
                     self.counters.reads.fetch_add(1, Ordering::Relaxed);
                     self.device.read_at(number << self.geometry.block_bits, &mut bytes)?;
-                    (bytes.into(), departures)
+                    (bytes.into(), generation)
                 }
             };
             verify(&bytes)?;
-            if self.cache.insert(number, bytes.clone(), seal, departures) {
+            if self.cache.insert(number, bytes.clone(), kind, generation) {
                 return Ok(bytes);
             }
         }
@@ -213,9 +214,9 @@ impl MetadataCache {
     }
 
     /// Enables or disables discard of freed blocks.
-    pub(crate) fn discard_freed(&self, wanted: bool) {
+    pub(crate) fn discard_freed(&self, enabled: bool) {
         if let Some(writer) = &self.writer {
-            writer.freed.want(wanted);
+            writer.freed.set_enabled(enabled);
         }
     }
 

@@ -57,7 +57,7 @@ fn add(store: &MetadataCache, block: u64) {
 }
 
 #[test]
-fn nothing_changed_is_lost_in_a_cache_that_is_too_small() {
+fn changes_survive_in_a_too_small_cache() {
     let (device, store) = store(2048);
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
@@ -80,7 +80,7 @@ fn nothing_changed_is_lost_in_a_cache_that_is_too_small() {
 }
 
 #[test]
-fn a_snapshot_stays_as_it_was() {
+fn snapshot_does_not_change() {
     let (_, store) = store(16);
     let before = store.get(3, BlockKind::Inodes, |_| Ok(())).unwrap();
     add(&store, 3);
@@ -89,7 +89,7 @@ fn a_snapshot_stays_as_it_was() {
 }
 
 #[test]
-fn what_was_forgotten_is_not_written() {
+fn forgotten_block_is_not_written() {
     let (device, store) = store(16);
     add(&store, 3);
     let mut handle = store.begin(1).unwrap();
@@ -101,7 +101,7 @@ fn what_was_forgotten_is_not_written() {
 }
 
 #[test]
-fn what_is_half_done_is_never_committed() {
+fn incomplete_change_is_never_committed() {
     let (device, store) = store(16);
     add(&store, 3);
     store.sync().unwrap();

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 pub(crate) type Tid = u64;
 
 /// Unit of the handle count; the lower bits hold the number of blocks that all handles may still change.
-const HANDLE: u64 = 1 << 32;
+const HANDLE_UNIT: u64 = 1 << 32;
 /// No handle may join: a commit waits for handles to leave, or takes the changes.
 const FREEZING: u64 = 1 << 63;
 const ABORTED: u64 = 1 << 62;
@@ -22,10 +22,10 @@ const ABORTED: u64 = 1 << 62;
 const JOINED: u64 = 1 << 61;
 
 fn handles(state: u64) -> u64 {
-    (state & !(FREEZING | ABORTED | JOINED)) / HANDLE
+    (state & !(FREEZING | ABORTED | JOINED)) / HANDLE_UNIT
 }
 
-fn promised(state: u64) -> u32 {
+fn credits_of(state: u64) -> u32 {
     state as u32
 }
 
@@ -67,12 +67,12 @@ impl RunningTransaction {
         loop {
             // Count first: blocks that others dirty from here on are covered by their credits or visible in `dirty` below. A
             // handle that counts itself out again because it may not stay can only cause an early commit.
-            let before = self.state.fetch_add(HANDLE + u64::from(credits), Ordering::SeqCst);
+            let before = self.state.fetch_add(HANDLE_UNIT + u64::from(credits), Ordering::SeqCst);
             if before & (FREEZING | ABORTED) == 0 {
                 let dirty = dirty();
-                // The first handle joins whatever its credits: no commit could make room for it.
+                // The first handle always joins, regardless of its credits: no commit could make room for it.
                 let empty = handles(before) == 0 && dirty == 0;
-                let all = u64::from(dirty) + u64::from(promised(before)) + u64::from(credits);
+                let all = u64::from(dirty) + u64::from(credits_of(before)) + u64::from(credits);
                 if !empty && all > self.limit.into() {
                     let tid = self.running();
                     self.leave(credits);
@@ -96,7 +96,7 @@ impl RunningTransaction {
     }
 
     pub(super) fn leave(&self, credits: u32) {
-        let leaving = HANDLE + u64::from(credits);
+        let leaving = HANDLE_UNIT + u64::from(credits);
         let after = self.state.fetch_sub(leaving, Ordering::SeqCst) - leaving;
         if handles(after) == 0 && after & FREEZING != 0 {
             self.notify();
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_commit_meets_nobody_inside_and_all_promises_fit() {
+    fn commit_waits_for_handles_and_credits_fit() {
         const LIMIT: u32 = 20;
         let gate = RunningTransaction::new(LIMIT);
         let (inside, dirty, made) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
@@ -218,8 +218,8 @@ mod tests {
             }
         });
         commit(gate.running());
-        let promised: u32 = (0..4).flat_map(|thread| (0..10_000).map(move |n| 1 + (n + thread) % 7)).sum();
-        assert_eq!((made.into_inner(), gate.age()), (promised, None));
+        let expected: u32 = (0..4).flat_map(|thread| (0..10_000).map(move |n| 1 + (n + thread) % 7)).sum();
+        assert_eq!((made.into_inner(), gate.age()), (expected, None));
         assert!(gate.abort() && !gate.abort());
         assert!(matches!(gate.enter(1, || 0), Err(Error::ReadOnly)));
     }

@@ -31,7 +31,8 @@ pub enum Fault {
     Lost,
 }
 
-/// A device that fails where `plan` says so. `plan` receives the number of the operation, from 0, and the operation.
+/// A device that fails the operations that `plan` selects. `plan` receives the number of the operation, from 0, and the
+/// operation.
 pub struct Faulty<D, P> {
     device: D,
     plan: P,
@@ -44,7 +45,7 @@ impl<D: Device, P: Fn(u64, Operation) -> Option<Fault> + Send + Sync> Faulty<D, 
         Self { device, plan, count: AtomicU64::new(0) }
     }
 
-    /// Returns the number of operations so far.
+    /// Returns the number of operations.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }

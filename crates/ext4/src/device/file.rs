@@ -66,7 +66,7 @@ impl Device for FileDevice {
         Ok(rustix::fs::fallocate(&self.file, hole, offset, length)?)
     }
 
-    fn place(&self, offset: u64, length: u64) -> Option<u64> {
+    fn backing_offset(&self, offset: u64, length: u64) -> Option<u64> {
         (offset.checked_add(length)? <= self.size).then_some(offset)
     }
 }

@@ -58,7 +58,7 @@ pub trait Device: Send + Sync {
 
     /// Returns the offset of a range, in bytes, within the file that backs the device; `None` if it is not stored there in plain
     /// form.
-    fn place(&self, offset: u64, length: u64) -> Option<u64> {
+    fn backing_offset(&self, offset: u64, length: u64) -> Option<u64> {
         let _ = (offset, length);
         None
     }
@@ -89,8 +89,8 @@ impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
         (**self).discard(offset, length)
     }
 
-    fn place(&self, offset: u64, length: u64) -> Option<u64> {
-        (**self).place(offset, length)
+    fn backing_offset(&self, offset: u64, length: u64) -> Option<u64> {
+        (**self).backing_offset(offset, length)
     }
 }
 

@@ -7,45 +7,45 @@ use parking_lot::RwLock;
 
 use super::{Device, within};
 
-/// Size in bytes of one overlay piece.
-const PIECE: usize = 4096;
+/// Size in bytes of one overlay page.
+const PAGE_BYTES: usize = 4096;
 
 /// A read-only device with its changes in memory: allows journal recovery without modifying the image.
 #[derive(Debug)]
 pub struct Overlay<D> {
     device: D,
-    pieces: RwLock<BTreeMap<u64, Box<[u8; PIECE]>>>,
-    /// Maximum number of pieces in memory.
+    pages: RwLock<BTreeMap<u64, Box<[u8; PAGE_BYTES]>>>,
+    /// Maximum number of pages in memory.
     room: usize,
 }
 
 impl<D: Device> Overlay<D> {
     /// Creates an overlay that keeps at most `room` bytes of changes.
     pub fn new(device: D, room: u64) -> Self {
-        Self { device, pieces: RwLock::default(), room: (room / PIECE as u64) as usize }
+        Self { device, pages: RwLock::default(), room: (room / PAGE_BYTES as u64) as usize }
     }
 
     /// Returns the memory used for changes, in bytes.
     pub fn changed(&self) -> u64 {
-        (self.pieces.read().len() * PIECE) as u64
+        (self.pages.read().len() * PAGE_BYTES) as u64
     }
 
-    /// Returns the offsets of the changed pieces, in bytes, and the piece size.
+    /// Returns the offsets of the changed pages, in bytes, and the page size.
     pub(crate) fn changes(&self) -> (Vec<u64>, u64) {
-        let piece = PIECE as u64;
-        (self.pieces.read().keys().map(|number| number * piece).collect(), piece)
+        let page = PAGE_BYTES as u64;
+        (self.pages.read().keys().map(|number| number * page).collect(), page)
     }
 
-    fn original(&self, piece: u64) -> io::Result<Box<[u8; PIECE]>> {
-        let mut bytes = Box::new([0; PIECE]);
-        let start = piece * PIECE as u64;
-        let there = (self.device.size() - start).min(PIECE as u64) as usize;
-        self.device.read_at(start, &mut bytes[..there])?;
+    fn original(&self, page: u64) -> io::Result<Box<[u8; PAGE_BYTES]>> {
+        let mut bytes = Box::new([0; PAGE_BYTES]);
+        let start = page * PAGE_BYTES as u64;
+        let available = (self.device.size() - start).min(PAGE_BYTES as u64) as usize;
+        self.device.read_at(start, &mut bytes[..available])?;
         Ok(bytes)
     }
 }
 
-/// Splits a range at piece boundaries. Yields piece number, offset within the piece, and length.
+/// Splits a range at page boundaries. Yields page number, offset within the page, and length.
 fn parts(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, usize)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -53,10 +53,10 @@ fn parts(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, usize)
             return None;
         }
         let at = offset + done as u64;
-        let within = (at % PIECE as u64) as usize;
-        let count = (PIECE - within).min(length - done);
+        let within = (at % PAGE_BYTES as u64) as usize;
+        let count = (PAGE_BYTES - within).min(length - done);
         done += count;
-        Some((at / PIECE as u64, within, count))
+        Some((at / PAGE_BYTES as u64, within, count))
     })
 }
 
@@ -71,14 +71,14 @@ impl<D: Device> Device for Overlay<D> {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.device.read_at(offset, buffer)?;
-        let pieces = self.pieces.read();
-        if pieces.is_empty() {
+        let pages = self.pages.read();
+        if pages.is_empty() {
             return Ok(());
         }
         let mut rest = buffer;
-        for (piece, within, count) in parts(offset, rest.len()) {
+        for (page, within, count) in parts(offset, rest.len()) {
             let (part, after) = rest.split_at_mut(count);
-            if let Some(bytes) = pieces.get(&piece) {
+            if let Some(bytes) = pages.get(&page) {
                 part.copy_from_slice(&bytes[within..within + count]);
             }
             rest = after;
@@ -88,18 +88,18 @@ impl<D: Device> Device for Overlay<D> {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         within(self.size(), offset, data.len())?;
-        let mut pieces = self.pieces.write();
+        let mut pages = self.pages.write();
         let mut rest = data;
-        for (piece, within, count) in parts(offset, data.len()) {
+        for (page, within, count) in parts(offset, data.len()) {
             let (part, after) = rest.split_at(count);
             rest = after;
-            if !pieces.contains_key(&piece) {
-                if pieces.len() >= self.room {
+            if !pages.contains_key(&page) {
+                if pages.len() >= self.room {
                     return Err(rustix::io::Errno::NOSPC.into());
                 }
-                pieces.insert(piece, self.original(piece)?);
+                pages.insert(page, self.original(page)?);
             }
-            if let Some(bytes) = pieces.get_mut(&piece) {
+            if let Some(bytes) = pages.get_mut(&page) {
                 bytes[within..within + count].copy_from_slice(part);
             }
         }
@@ -110,10 +110,10 @@ impl<D: Device> Device for Overlay<D> {
         Ok(())
     }
 
-    fn place(&self, offset: u64, length: u64) -> Option<u64> {
-        let end = offset.checked_add(length)?.div_ceil(PIECE as u64);
-        let changed = self.pieces.read().range(offset / PIECE as u64..end).next().is_some();
-        if changed { None } else { self.device.place(offset, length) }
+    fn backing_offset(&self, offset: u64, length: u64) -> Option<u64> {
+        let end = offset.checked_add(length)?.div_ceil(PAGE_BYTES as u64);
+        let changed = self.pages.read().range(offset / PAGE_BYTES as u64..end).next().is_some();
+        if changed { None } else { self.device.backing_offset(offset, length) }
     }
 }
 

@@ -51,7 +51,7 @@ impl<D: Device> Recorder<D> {
         self.events.lock().push(Event::Mark(mark));
     }
 
-    /// Returns the events so far.
+    /// Returns the recorded events.
     pub fn events(&self) -> Vec<Event> {
         self.events.lock().clone()
     }

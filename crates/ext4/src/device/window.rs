@@ -47,8 +47,8 @@ impl<D: Device> Device for Window<D> {
         self.device.discard(self.start + offset, length)
     }
 
-    fn place(&self, offset: u64, length: u64) -> Option<u64> {
+    fn backing_offset(&self, offset: u64, length: u64) -> Option<u64> {
         let inside = offset.checked_add(length)? <= self.size;
-        self.device.place(self.start + offset, length).filter(|_| inside)
+        self.device.backing_offset(self.start + offset, length).filter(|_| inside)
     }
 }

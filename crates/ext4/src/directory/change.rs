@@ -64,7 +64,7 @@ pub(crate) fn insert(directory: &mut impl Target, link: &Link<'_>) -> Result<()>
         }
     }
     if can_index && length == 1 {
-        htree_split::plant(directory)?;
+        htree_split::make_indexed(directory)?;
         return htree_split::insert(directory, link);
     }
     directory.append(|block, geometry| {

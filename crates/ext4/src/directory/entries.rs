@@ -135,11 +135,11 @@ pub(super) fn set_length(block: &mut [u8], start: usize, length: usize) {
 }
 
 /// Size in bytes of the tail of a leaf.
-pub(super) const TAIL: usize = size_of::<DirTail>();
+pub(super) const TAIL_BYTES: usize = size_of::<DirTail>();
 
 /// Returns the checksum at the end of a leaf, if it has a tail.
 pub(super) fn tail_sum(block: &[u8]) -> Option<u32> {
-    let tail = DirTail::ref_from_bytes(&block[block.len() - TAIL..]).ok()?;
+    let tail = DirTail::ref_from_bytes(&block[block.len() - TAIL_BYTES..]).ok()?;
     let is_tail = tail.reserved_zero1.get() == 0
         && tail.rec_len.get() == 12
         && tail.reserved_zero2 == 0

@@ -51,8 +51,8 @@ fn half_md4(state: &mut [u32; 4], input: [u32; 8]) {
         [|x, y, z| z ^ (x & (y ^ z)), |x, y, z| (x & y).wrapping_add((x ^ y) & z), |x, y, z| x ^ y ^ z];
     let [mut a, mut b, mut c, mut d] = *state;
     for ((constant, order, shifts), mix) in ROUNDS.into_iter().zip(mixes) {
-        for (step, place) in order.into_iter().enumerate() {
-            let sum = a.wrapping_add(mix(b, c, d)).wrapping_add(input[place]).wrapping_add(constant);
+        for (step, word) in order.into_iter().enumerate() {
+            let sum = a.wrapping_add(mix(b, c, d)).wrapping_add(input[word]).wrapping_add(constant);
             (a, b, c, d) = (d, sum.rotate_left(shifts[step % 4]), b, c);
         }
     }

@@ -11,10 +11,10 @@ use super::source::Target;
 use crate::error::{Error, Result};
 
 /// Upper bound of the splits for one insertion: a leaf is halved until the name fits, and each level of nodes splits once.
-const ROUNDS: usize = 64;
+const MAX_SPLITS: usize = 64;
 
 /// Converts a directory of one block into a tree with one leaf.
-pub(super) fn plant(directory: &mut impl Target) -> Result<()> {
+pub(super) fn make_indexed(directory: &mut impl Target) -> Result<()> {
     let Some((_, first)) = directory.block(0)? else {
         return Err(directory.wrong("the first block of the directory is a hole"));
     };
@@ -35,7 +35,7 @@ pub(super) fn insert(directory: &mut impl Target, link: &Link<'_>) -> Result<()>
         return Err(directory.wrong("directory index: unknown hash version"));
     };
     let hash = hasher.hash(link.name);
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_SPLITS {
         let (path, leaf) = index::descend(directory, hash)?;
         if insert_in(directory, leaf, link)? {
             return Ok(());
@@ -74,7 +74,7 @@ fn split_leaf(
         Ok(())
     })?;
     directory
-        .change(step.logical, |block, _| node::insert(block, step.logical == 0, step.place, begins, new))?;
+        .change(step.logical, |block, _| node::insert(block, step.logical == 0, step.slot, begins, new))?;
     directory.change(leaf, |block, _| {
         block.copy_from_slice(&halves.lower);
         Ok(())
@@ -105,8 +105,8 @@ fn split_node(directory: &mut impl Target, path: &[Step]) -> Result<()> {
         Ok(())
     })?;
     drop(block);
-    let (place, hash) = half;
+    let (slot, hash) = half;
     directory
-        .change(above.logical, |block, _| node::insert(block, above.logical == 0, above.place, hash, new))?;
-    directory.change(step.logical, |block, _| node::cut(block, false, place))
+        .change(above.logical, |block, _| node::insert(block, above.logical == 0, above.slot, hash, new))?;
+    directory.change(step.logical, |block, _| node::cut(block, false, slot))
 }

@@ -57,7 +57,7 @@ pub(super) struct Step {
     /// Block of the node.
     pub(super) logical: u32,
     /// Position of the entry that the path follows.
-    pub(super) place: usize,
+    pub(super) slot: usize,
     /// The node has no room for another entry.
     pub(super) is_full: bool,
     /// Lowest hash below that entry.
@@ -93,15 +93,15 @@ pub(super) fn descend(directory: &impl Source, hash: u32) -> Result<(Vec<Step>, 
             }
         }
         let node = Node::parse(&bytes, logical == 0)?;
-        let place = node.find(hash);
-        if place > 0 {
-            from = node.hash(place);
+        let slot = node.find(hash);
+        if slot > 0 {
+            from = node.hash(slot);
         }
-        if place + 1 < node.count {
-            until = node.hash(place + 1);
+        if slot + 1 < node.count {
+            until = node.hash(slot + 1);
         }
-        path.push(Step { logical, place, is_full: node.is_full(), from, until });
-        logical = node.block(place);
+        path.push(Step { logical, slot, is_full: node.is_full(), from, until });
+        logical = node.block(slot);
         if logical == 0 {
             return Err(directory.wrong("directory index: a node references the root"));
         }
@@ -114,9 +114,9 @@ pub(super) fn descend(directory: &impl Source, hash: u32) -> Result<(Vec<Step>, 
 /// Iterates over the leaves that may contain names with this hash.
 pub(super) fn leaves<'a>(
     directory: &'a impl Source,
-    wanted: u32,
+    hash: u32,
 ) -> Result<impl Iterator<Item = Result<u32>> + 'a> {
-    let (mut path, first) = descend(directory, wanted)?;
+    let (mut path, first) = descend(directory, hash)?;
     let mut next = Some(first);
     // A valid tree references each leaf once.
     let mut left = directory.length()?;
@@ -128,7 +128,7 @@ pub(super) fn leaves<'a>(
             ));
         };
         left = rest;
-        match following(directory, &mut path, wanted) {
+        match following(directory, &mut path, hash) {
             Ok(leaf) => next = leaf,
             Err(error) => return Some(Err(error)),
         }
@@ -137,24 +137,24 @@ pub(super) fn leaves<'a>(
 }
 
 /// Returns the leaf after the one that `path` leads to, if names with this hash continue there.
-fn following(directory: &impl Source, path: &mut [Step], wanted: u32) -> Result<Option<u32>> {
+fn following(directory: &impl Source, path: &mut [Step], hash: u32) -> Result<Option<u32>> {
     let mut level = path.len();
     let mut logical = loop {
         let Some(above) = level.checked_sub(1) else { return Ok(None) };
         level = above;
-        let Step { logical, place, .. } = path[level];
+        let Step { logical, slot, .. } = path[level];
         let bytes = block(directory, logical)?;
         let node = Node::parse(&bytes, logical == 0)?;
-        if place + 1 < node.count {
-            if node.hash(place + 1) & !1 != wanted {
+        if slot + 1 < node.count {
+            if node.hash(slot + 1) & !1 != hash {
                 return Ok(None);
             }
-            path[level].place = place + 1;
-            break node.block(place + 1);
+            path[level].slot = slot + 1;
+            break node.block(slot + 1);
         }
     };
     for step in &mut path[level + 1..] {
-        (step.logical, step.place) = (logical, 0);
+        (step.logical, step.slot) = (logical, 0);
         logical = Node::parse(&block(directory, logical)?, logical == 0)?.block(0);
     }
     if logical == 0 {

@@ -2,7 +2,7 @@
 
 use zerocopy::IntoBytes;
 
-use super::entries::{Entries, RawEntry, TAIL, set_length, tail_sum};
+use super::entries::{Entries, RawEntry, TAIL_BYTES, set_length, tail_sum};
 use crate::error::Corruption;
 use crate::inode::Kind;
 use crate::layout::{DirEntry, DirTail, Incompat, TAIL_TYPE};
@@ -18,11 +18,11 @@ pub(crate) struct Link<'a> {
     pub(crate) kind: Kind,
 }
 
-const HEAD: usize = size_of::<DirEntry>();
+const HEAD_BYTES: usize = size_of::<DirEntry>();
 
 /// Number of bytes that an entry needs for a name of this length.
 fn needed(name: usize) -> usize {
-    (HEAD + name).next_multiple_of(4)
+    (HEAD_BYTES + name).next_multiple_of(4)
 }
 
 fn is_summed(geometry: &Geometry) -> bool {
@@ -47,7 +47,7 @@ fn entries_from<'a>(
     if summed && tail_sum(block).is_none() {
         return Err(Corruption::new("directory block: no room for its checksum"));
     }
-    let end = (block.len() - if summed { TAIL } else { 0 }) as u64;
+    let end = (block.len() - if summed { TAIL_BYTES } else { 0 }) as u64;
     Ok(Entries::of_verified(block, start, geometry)
         .take_while(move |entry| !entry.as_ref().is_ok_and(|entry| entry.start == end))
         .map(move |entry| match entry {
@@ -65,8 +65,8 @@ fn used(entry: &RawEntry<'_>) -> usize {
 
 fn put(block: &mut [u8], start: usize, length: usize, inode: u32, file_type: u8, name: &[u8]) {
     let head = DirEntry { inode: inode.into(), rec_len: 0.into(), name_len: name.len() as u8, file_type };
-    block[start..start + HEAD].copy_from_slice(head.as_bytes());
-    block[start + HEAD..start + HEAD + name.len()].copy_from_slice(name);
+    block[start..start + HEAD_BYTES].copy_from_slice(head.as_bytes());
+    block[start + HEAD_BYTES..start + HEAD_BYTES + name.len()].copy_from_slice(name);
     set_length(block, start, length);
 }
 
@@ -74,10 +74,10 @@ fn put(block: &mut [u8], start: usize, length: usize, inode: u32, file_type: u8,
 fn pack<'a>(block: &mut [u8], summed: bool, entries: impl Iterator<Item = RawEntry<'a>>) {
     let mut end = block.len();
     if summed {
-        end -= TAIL;
+        end -= TAIL_BYTES;
         let tail = DirTail {
             reserved_zero1: 0.into(),
-            rec_len: (TAIL as u16).into(),
+            rec_len: (TAIL_BYTES as u16).into(),
             reserved_zero2: 0,
             reserved_ft: TAIL_TYPE,
             checksum: 0.into(),
@@ -161,10 +161,10 @@ pub(super) fn remove(block: &mut [u8], geometry: &Geometry, start: usize, name: 
 
 /// Redirects the name at `start` to another inode.
 pub(super) fn repoint(block: &mut [u8], geometry: &Geometry, start: usize, link: &Link<'_>) -> Result<()> {
-    // The root of an index, which contains `..`, has its checksum elsewhere.
+    // The root of an index, which contains `..`, has its checksum behind the index.
     let found = Entries::of_verified(block, start, geometry).next();
-    let gone = || Err(Corruption::new(format!("directory entry at {start}: no longer exists")));
-    let found = found.unwrap_or_else(gone)?;
+    let missing = || Err(Corruption::new(format!("directory entry at {start}: no longer exists")));
+    let found = found.unwrap_or_else(missing)?;
     if found.inode == 0 || found.name != link.name {
         return Err(Corruption::new(format!("directory entry at {start}: no longer exists")));
     }

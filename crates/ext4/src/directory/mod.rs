@@ -29,12 +29,12 @@ pub(crate) use source::Target;
 use sums::Shape;
 pub(crate) use sums::fill_sum;
 
+use crate::block_mapping::Mapping;
 use crate::buffer::{BlockKind, MetadataCache};
 use crate::error::{Corruption, Error, Result};
 use crate::inode::{Inode, Kind};
 use crate::layout::{Compat, InodeFlags};
 use crate::map;
-use crate::mapped_range::Mapping;
 use crate::superblock::Geometry;
 
 /// Maximum length of a name in bytes.
@@ -84,7 +84,7 @@ impl Source for Directory<'_> {
     }
 
     fn block(&self, logical: u32) -> Result<Option<(u64, Arc<[u8]>)>> {
-        let Some(number) = self.place(logical)? else { return Ok(None) };
+        let Some(number) = self.device_block(logical)? else { return Ok(None) };
         let Inode { number: owner, generation, .. } = *self.inode;
         let verify = |bytes: &[u8]| {
             verify(self.geometry, self.inode, logical, bytes)
@@ -95,7 +95,7 @@ impl Source for Directory<'_> {
 }
 
 /// Verifies a block of a directory. Every block parses as a list of entries; index blocks contain few or none, and have their
-/// checksum elsewhere.
+/// checksum behind the index entries.
 pub(crate) fn verify(
     geometry: &Geometry,
     directory: &Inode,
@@ -140,8 +140,8 @@ pub(crate) fn entries<'a>(bytes: &'a [u8], geometry: &Geometry, directory: &Inod
 
 impl Directory<'_> {
     /// Returns the block number of a block of the directory; `None` for a hole.
-    pub(crate) fn place(&self, logical: u32) -> Result<Option<u64>> {
-        match map::map(self.geometry, self.store, self.inode, logical, 1)?.place {
+    pub(crate) fn device_block(&self, logical: u32) -> Result<Option<u64>> {
+        match map::map(self.geometry, self.store, self.inode, logical, 1)?.mapping {
             Mapping::Written(number) => Ok(Some(number)),
             Mapping::Hole => Ok(None),
             Mapping::Unwritten(_) => {

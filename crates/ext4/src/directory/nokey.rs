@@ -7,25 +7,25 @@
 use sha2::{Digest as _, Sha256};
 
 /// Minimum length of a stored name in bytes: shorter names are padded before encryption.
-const SHORTEST: usize = 16;
+const MIN_STORED_NAME_BYTES: usize = 16;
 
 /// Size of the two hashes in bytes.
-const HEAD: usize = 8;
+const HASHES_BYTES: usize = 8;
 
 /// Number of bytes of a stored name that are included unhashed.
-const WHOLE: usize = 149;
+const MAX_UNHASHED_BYTES: usize = 149;
 
 /// Size of a digest in bytes.
-const DIGEST: usize = 32;
+const DIGEST_BYTES: usize = 32;
 
-const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// Encodes a stored name; `None` if it is too short to be one.
 pub(crate) fn show([major, minor]: [u32; 2], stored: &[u8]) -> Option<Vec<u8>> {
-    if stored.len() < SHORTEST {
+    if stored.len() < MIN_STORED_NAME_BYTES {
         return None;
     }
-    let (whole, rest) = stored.split_at(stored.len().min(WHOLE));
+    let (whole, rest) = stored.split_at(stored.len().min(MAX_UNHASHED_BYTES));
     let mut bytes = [&major.to_le_bytes(), &minor.to_le_bytes(), whole].concat();
     if !rest.is_empty() {
         bytes.extend(Sha256::digest(rest));
@@ -38,7 +38,7 @@ pub(crate) fn show([major, minor]: [u32; 2], stored: &[u8]) -> Option<Vec<u8>> {
 pub(crate) struct Shown {
     pub(super) hash: u32,
     start: Vec<u8>,
-    digest: Option<[u8; DIGEST]>,
+    digest: Option<[u8; DIGEST_BYTES]>,
 }
 
 impl Shown {
@@ -47,7 +47,7 @@ impl Shown {
         let bytes = decode(name)?;
         let (hash, rest) = bytes.split_first_chunk()?;
         let (_, stored) = rest.split_first_chunk::<4>()?;
-        let (start, digest) = stored.split_at(stored.len().min(WHOLE));
+        let (start, digest) = stored.split_at(stored.len().min(MAX_UNHASHED_BYTES));
         let digest = match digest {
             [] => None,
             digest => Some(digest.try_into().ok()?),
@@ -75,14 +75,16 @@ fn encode(bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity((bytes.len() * 4).div_ceil(3));
     for part in bytes.chunks(3) {
         let word = (0..3).fold(0, |word, at| word << 8 | u32::from(*part.get(at).unwrap_or(&0)));
-        text.extend((0..=part.len()).map(|at| LETTERS[(word >> (18 - 6 * at) & 63) as usize]));
+        text.extend((0..=part.len()).map(|at| ALPHABET[(word >> (18 - 6 * at) & 63) as usize]));
     }
     text
 }
 
 /// Decodes base64url; `None` if [`encode`] could not have produced the text.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
-    if text.len() > ((HEAD + WHOLE + DIGEST) * 4).div_ceil(3) || text.len() % 4 == 1 {
+    if text.len() > ((HASHES_BYTES + MAX_UNHASHED_BYTES + DIGEST_BYTES) * 4).div_ceil(3)
+        || text.len() % 4 == 1
+    {
         return None;
     }
     let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
@@ -90,7 +92,7 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
         let mut word = 0;
         for at in 0..4 {
             let value = match part.get(at) {
-                Some(letter) => LETTERS.iter().position(|known| known == letter)? as u32,
+                Some(letter) => ALPHABET.iter().position(|known| known == letter)? as u32,
                 None => 0,
             };
             word = word << 6 | value;
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_leads_back() {
+    fn no_key_name_resolves_to_its_entry() {
         for length in [16, 17, 148, 149, 150, 200, 255] {
             let stored: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
             let shown = show([5, 6], &stored).unwrap();

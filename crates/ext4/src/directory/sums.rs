@@ -3,7 +3,7 @@
 //! With metadata checksums, the type of a block is evident from its content: a leaf ends with a tail that looks like an entry,
 //! which leaves no room for an entry that spans the rest of the block, as index nodes have.
 
-use super::entries::{self, TAIL};
+use super::entries::{self, TAIL_BYTES};
 use super::node::Node;
 use crate::checksum::crc32c;
 use crate::error::Corruption;
@@ -44,18 +44,18 @@ fn compare(what: &str, stored: u32, computed: u32) -> Result<(), Corruption> {
 }
 
 pub(super) fn verify_index(seed: u32, node: &Node<'_>, block: &[u8]) -> Result<(), Corruption> {
-    let Some(places) = node.tail(block) else {
+    let Some(tail) = node.tail(block) else {
         return Err(Corruption::new("directory index: no room for its checksum"));
     };
-    let stored = &block[places.1 + 4..places.1 + 8];
+    let stored = &block[tail.1 + 4..tail.1 + 8];
     let stored = u32::from_le_bytes(stored.try_into().expect("four bytes"));
-    compare("directory index", stored, index_sum(seed, block, places))
+    compare("directory index", stored, index_sum(seed, block, tail))
 }
 
 /// Verifies a leaf. A leaf without a tail has no checksum: checksums were enabled after it was written.
 pub(super) fn verify_leaf(seed: u32, block: &[u8]) -> Result<(), Corruption> {
     match entries::tail_sum(block) {
-        Some(stored) => compare("directory block", stored, crc32c(seed, &block[..block.len() - TAIL])),
+        Some(stored) => compare("directory block", stored, crc32c(seed, &block[..block.len() - TAIL_BYTES])),
         None => Ok(()),
     }
 }
@@ -64,14 +64,14 @@ pub(super) fn verify_leaf(seed: u32, block: &[u8]) -> Result<(), Corruption> {
 pub(crate) fn fill_sum(seed: u32, block: &mut [u8]) {
     let shape = Shape::of(block);
     if shape != Shape::Leaf {
-        let places = Node::parse(block, shape == Shape::Root).ok().and_then(|node| node.tail(block));
-        if let Some(places) = places {
-            let sum = index_sum(seed, block, places);
-            block[places.1 + 4..places.1 + 8].copy_from_slice(&sum.to_le_bytes());
+        let tail = Node::parse(block, shape == Shape::Root).ok().and_then(|node| node.tail(block));
+        if let Some(tail) = tail {
+            let sum = index_sum(seed, block, tail);
+            block[tail.1 + 4..tail.1 + 8].copy_from_slice(&sum.to_le_bytes());
         }
     } else if entries::tail_sum(block).is_some() {
         let end = block.len();
-        let sum = crc32c(seed, &block[..end - TAIL]);
+        let sum = crc32c(seed, &block[..end - TAIL_BYTES]);
         block[end - 4..].copy_from_slice(&sum.to_le_bytes());
     }
 }

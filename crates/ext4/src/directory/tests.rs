@@ -169,11 +169,11 @@ impl Memory {
                 let block = &self.blocks[logical as usize];
                 let node = Node::parse(block, logical == 0).unwrap();
                 node.check_order().unwrap();
-                for place in 0..node.count {
-                    let from = if place == 0 { from } else { node.hash(place) };
-                    let until = if place + 1 == node.count { until } else { node.hash(place + 1) };
-                    assert!(seen.insert(node.block(place)), "a block is referenced twice");
-                    below.push((node.block(place), from, until));
+                for slot in 0..node.count {
+                    let from = if slot == 0 { from } else { node.hash(slot) };
+                    let until = if slot + 1 == node.count { until } else { node.hash(slot + 1) };
+                    assert!(seen.insert(node.block(slot)), "a block is referenced twice");
+                    below.push((node.block(slot), from, until));
                 }
             }
             level = below;
@@ -307,7 +307,7 @@ fn fill(kinds: Kinds, names: u32, length: usize) -> (Memory, Names) {
 }
 
 #[test]
-fn fifty_thousand_names_come_and_go() {
+fn fifty_thousand_names_are_added_and_removed() {
     for kinds in [PLAIN, Kinds { block_bits: 12, sums: false, ..PLAIN }] {
         let (mut directory, model) = fill(kinds, 50_000, 20);
         assert_eq!(model.len(), 50_000);
@@ -320,12 +320,12 @@ fn fifty_thousand_names_come_and_go() {
 }
 
 #[test]
-fn an_index_grows_as_deep_as_it_may() {
+fn index_grows_to_maximum_depth() {
     let levels = |directory: &Memory| node::info(&directory.blocks[0]).unwrap().indirect_levels;
     let (mut directory, model) = fill(PLAIN, 60_000, 250);
     assert_eq!(levels(&directory), 1);
     assert!(model.len() > 15_000 && model.len() < 60_000, "{} names", model.len());
-    // A full leaf does not make the directory full: names that hash elsewhere fit, and removal makes room.
+    // A full leaf does not make the directory full: names that hash to other leaves fit, and removal makes room.
     let name = model.keys().next().unwrap();
     directory.remove(name);
     directory.insert(name, (7, Kind::Fifo)).unwrap();
@@ -341,7 +341,7 @@ fn names_of_one_hash_fill_many_leaves() {
 }
 
 #[test]
-fn a_name_of_255_bytes_fits_and_one_of_256_does_not() {
+fn name_length_limit_is_255_bytes() {
     let mut directory = Memory::new(PLAIN);
     let name = [b'n'; 256];
     directory.insert(&name[..255], (9, Kind::Regular)).unwrap();
@@ -351,7 +351,7 @@ fn a_name_of_255_bytes_fits_and_one_of_256_does_not() {
 }
 
 #[test]
-fn nothing_of_a_removed_name_stays() {
+fn removed_name_is_erased() {
     let mut directory = Memory::new(PLAIN);
     for name in [&b"first"[..], b"secret", b"last"] {
         directory.insert(name, (9, Kind::Regular)).unwrap();

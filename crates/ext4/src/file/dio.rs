@@ -6,14 +6,14 @@
 
 use std::ops::Range;
 
+use super::fiemap::Extent;
 use crate::allocate::ReservedAccess;
+use crate::block_mapping::Mapping;
 use crate::error::{Error, Result};
-use crate::extents::Extent;
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
 use crate::map::{self, MappedExtent};
-use crate::mapped_range::Mapping;
 use crate::time;
 use crate::time::Time;
 
@@ -26,14 +26,14 @@ const MAX_CONVERTED_EXTENTS: usize = 8;
 impl Filesystem {
     /// Reports whether the content of a file can be written directly: it is in extents and in plain form.
     pub fn is_mappable(&self, inode: &Inode) -> bool {
-        let elsewhere = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT | InodeFlags::VERITY;
+        let not_plain = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT | InodeFlags::VERITY;
         inode.kind == Kind::Regular
             && inode.flags.contains(InodeFlags::EXTENTS)
-            && !inode.flags.intersects(elsewhere)
+            && !inode.flags.intersects(not_plain)
     }
 
     /// Allocates unwritten blocks for all holes of a range of bytes and, if the file continues behind it and space is plentiful,
-    /// up to `ahead` bytes more. Adds them to `given`, even on failure.
+    /// up to `ahead` bytes more. Adds them to `allocated`, even on failure.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for files without extents; [`Error::NoSpace`], [`Error::TooLarge`], [`Error::ReadOnly`],
@@ -44,7 +44,7 @@ impl Filesystem {
         range: Range<u64>,
         ahead: u64,
         rights: ReservedAccess,
-        given: &mut Vec<Extent>,
+        allocated: &mut Vec<Extent>,
     ) -> Result<()> {
         let _lock = self.locks.write(number);
         let mut inode = self.mapped(number)?;
@@ -56,39 +56,39 @@ impl Filesystem {
         let mut at = range.start >> bits;
         self.with_space(|| {
             while at < end {
-                at = self.give_first(&mut inode, at..end, ahead >> bits, rights, given)?;
+                at = self.allocate_first(&mut inode, at..end, ahead >> bits, rights, allocated)?;
             }
             Ok(())
         })
     }
 
     /// Allocates blocks at the start of the range if it starts with a hole; returns the offset reached.
-    fn give_first(
+    fn allocate_first(
         &self,
         inode: &mut Inode,
         range: Range<u64>,
         ahead: u64,
         rights: ReservedAccess,
-        given: &mut Vec<Extent>,
+        allocated: &mut Vec<Extent>,
     ) -> Result<u64> {
         let at = range.start;
         let longest = map::longest(&self.geometry, inode);
-        let wanted = range.end - at;
-        let ahead = if self.allocator()?.has_plenty((wanted + ahead).min(u32::MAX.into()) as u32) {
+        let requested = range.end - at;
+        let ahead = if self.allocator()?.has_plenty((requested + ahead).min(u32::MAX.into()) as u32) {
             ahead
         } else {
             0
         };
-        let limit = (wanted + ahead).min(longest - at).min(MAX_UNWRITTEN_BLOCKS) as u32;
+        let limit = (requested + ahead).min(longest - at).min(MAX_UNWRITTEN_BLOCKS) as u32;
         let run = map::map(&self.geometry, &self.store, inode, at as u32, limit)?;
-        if run.place != Mapping::Hole {
+        if run.mapping != Mapping::Hole {
             return Ok(at + u64::from(run.length));
         }
         let bits = self.geometry.block_bits;
         let mut reservation = self.reserve(inode, at as u32, run.length, rights)?;
         let (start, length) = (reservation.start, reservation.count);
         let bytes = u64::from(length) << bits;
-        let Some(device) = self.store.device().place(start << bits, bytes) else {
+        let Some(device) = self.store.device().backing_offset(start << bits, bytes) else {
             return Err(Error::Unsupported(
                 "direct access to a device whose blocks have no fixed location".into(),
             ));
@@ -100,7 +100,7 @@ impl Filesystem {
         inode.blocks += self.units(length.into());
         inode.save(&mut handle)?;
         handle.complete();
-        given.push(Extent { offset: at << bits, device, length: bytes, written: false });
+        allocated.push(Extent { offset: at << bits, device, length: bytes, written: false });
         Ok(piece.end())
     }
 
@@ -119,11 +119,11 @@ impl Filesystem {
     ) -> Result<()> {
         let _lock = self.locks.write(number);
         let mut inode = self.mapped(number)?;
-        let mut news = size > inode.size;
+        let mut changes_inode = size > inode.size;
         // The size changes with the first handle, so that no crash leaves written blocks beyond the end.
         inode.size = inode.size.max(size);
         if let Some(changed) = changed.filter(|changed| *changed != inode.mtime) {
-            news = true;
+            changes_inode = true;
             inode.mtime = changed;
             inode.ctime = inode.ctime.max(changed);
         }
@@ -134,7 +134,7 @@ impl Filesystem {
             while at < end {
                 let limit = (end - at).min(u32::MAX.into()) as u32;
                 let run = map::map(&self.geometry, &self.store, &inode, at as u32, limit)?;
-                match run.place {
+                match run.mapping {
                     Mapping::Written(_) => {}
                     Mapping::Hole => return Err(Error::Invalid),
                     Mapping::Unwritten(start) => {
@@ -149,11 +149,11 @@ impl Filesystem {
                 at += u64::from(run.length);
                 if pieces.len() == MAX_CONVERTED_EXTENTS {
                     self.enter_pieces(&mut inode, &std::mem::take(&mut pieces))?;
-                    news = false;
+                    changes_inode = false;
                 }
             }
         }
-        if news || !pieces.is_empty() { self.enter_pieces(&mut inode, &pieces) } else { Ok(()) }
+        if changes_inode || !pieces.is_empty() { self.enter_pieces(&mut inode, &pieces) } else { Ok(()) }
     }
 
     fn enter_pieces(&self, inode: &mut Inode, pieces: &[MappedExtent]) -> Result<()> {
@@ -194,7 +194,7 @@ impl Filesystem {
     ///
     /// # Errors
     /// The errors of [`truncate`](Self::truncate).
-    pub fn take_back(&self, number: u32, range: Range<u64>, touch: bool) -> Result<()> {
+    pub fn free_range(&self, number: u32, range: Range<u64>, touch: bool) -> Result<()> {
         let _lock = self.locks.write(number);
         let mut inode = self.mapped(number)?;
         if touch {
@@ -203,7 +203,7 @@ impl Filesystem {
         }
         let bits = self.geometry.block_bits;
         let first = range.start.div_ceil(1 << bits);
-        self.free_range(&mut inode, first, range.end >> bits)?;
+        self.free_block_range(&mut inode, first, range.end >> bits)?;
         if touch { self.save_alone(&inode) } else { Ok(()) }
     }
 

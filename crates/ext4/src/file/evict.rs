@@ -14,7 +14,7 @@ impl Filesystem {
     /// [`Error::Invalid`] for an inode with links; [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
     pub fn evict_inode(&self, number: u32) -> Result<()> {
         let _lock = self.locks.write(number);
-        let mut inode = self.living(number)?;
+        let mut inode = self.inode_in_use(number)?;
         if inode.links > 0 || number < self.geometry.first_inode {
             return Err(Error::Invalid);
         }

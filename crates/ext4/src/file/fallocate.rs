@@ -1,12 +1,12 @@
 //! Preallocation and the other operations of `fallocate(2)`.
 
 use crate::allocate::ReservedAccess;
+use crate::block_mapping::Mapping;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::layout::InodeFlags;
 use crate::map::{self, MappedExtent};
-use crate::mapped_range::Mapping;
 use crate::time;
 
 /// Operation on a range.
@@ -38,8 +38,8 @@ impl Filesystem {
     /// # Errors
     /// [`Error::Unsupported`] for files without extents, except for punching; [`Error::Invalid`] for ranges that must be whole
     /// blocks within the file; the errors of [`write`](Self::write).
-    pub fn fallocate(&self, number: u32, what: Fallocate, offset: u64, length: u64) -> Result<()> {
-        self.fallocate_as(number, what, (offset, length), ReservedAccess::Reserved)
+    pub fn fallocate(&self, number: u32, mode: Fallocate, offset: u64, length: u64) -> Result<()> {
+        self.fallocate_as(number, mode, (offset, length), ReservedAccess::Reserved)
     }
 
     /// Performs [`fallocate`](Self::fallocate) on a range (offset and length) with these rights.
@@ -49,7 +49,7 @@ impl Filesystem {
     pub fn fallocate_as(
         &self,
         number: u32,
-        what: Fallocate,
+        mode: Fallocate,
         (offset, length): (u64, u64),
         rights: ReservedAccess,
     ) -> Result<()> {
@@ -62,13 +62,13 @@ impl Filesystem {
         if !self.store.is_writable() {
             return Err(Error::ReadOnly);
         }
-        if what != Fallocate::Punch && !inode.flags.contains(InodeFlags::EXTENTS) {
+        if mode != Fallocate::Punch && !inode.flags.contains(InodeFlags::EXTENTS) {
             return Err(Error::Unsupported("preallocation in a file with a block map".into()));
         }
-        let keeps = !matches!(what, Fallocate::Allocate | Fallocate::Zero { keep_size: false });
+        let keeps = !matches!(mode, Fallocate::Allocate | Fallocate::Zero { keep_size: false });
         inode.mtime = time::now();
         inode.ctime = inode.mtime;
-        match what {
+        match mode {
             Fallocate::Allocate | Fallocate::KeepSize => {
                 if !keeps && end > inode.size {
                     self.zero_behind_end(&inode, end)?;
@@ -78,7 +78,7 @@ impl Filesystem {
             }
             Fallocate::Punch => {
                 let (first, last) = self.zero_edges(&inode, offset, end)?;
-                self.free_range(&mut inode, first, last)?;
+                self.free_block_range(&mut inode, first, last)?;
             }
             Fallocate::Zero { .. } => {
                 let (first, last) = self.zero_edges(&inode, offset, end)?;
@@ -126,7 +126,7 @@ impl Filesystem {
             let limit = (to - at).min(MAX_UNWRITTEN_BLOCKS.into()) as u32;
             let run = map::map(&self.geometry, &self.store, inode, at as u32, limit)?;
             let logical = at as u32;
-            match run.place {
+            match run.mapping {
                 Mapping::Hole => {
                     let mut reservation = self.reserve(inode, logical, run.length, rights)?;
                     let (start, length) = (reservation.start, reservation.count);

@@ -1,9 +1,11 @@
-//! File content: writing, truncation, allocation and deletion.
+//! File content: reading, writing, truncation, allocation and deletion.
 
 mod dio;
 mod evict;
 mod fallocate;
+mod fiemap;
 mod pending;
+mod read;
 mod seek;
 mod shift_extents;
 mod truncate;
@@ -11,19 +13,21 @@ mod write;
 mod zero;
 
 pub use fallocate::Fallocate;
+pub use fiemap::Extent;
+pub(crate) use read::MAX_TARGET_BYTES;
 
-use crate::allocate::{For, Growing, Reservation, ReservedAccess};
+use crate::allocate::{Growing, Purpose, Reservation, ReservedAccess};
+use crate::block_mapping::Mapping;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
 use crate::map;
-use crate::mapped_range::Mapping;
 
 impl Filesystem {
     /// Returns an inode whose content can be changed. The caller holds its lock.
     fn regular(&self, number: u32) -> Result<Inode> {
-        let inode = self.living(number)?;
+        let inode = self.inode_in_use(number)?;
         match inode.kind {
             Kind::Regular => {}
             Kind::Directory => return Err(Error::IsDirectory),
@@ -48,7 +52,7 @@ impl Filesystem {
     ) -> Result<Reservation<'_>> {
         let allocator = self.allocator()?;
         if let Some(before) = logical.checked_sub(1) {
-            let place = map::map(&self.geometry, &self.store, inode, before, 1)?.place;
+            let place = map::map(&self.geometry, &self.store, inode, before, 1)?.mapping;
             if let Mapping::Written(block) | Mapping::Unwritten(block) = place {
                 let file = Growing { inode: inode.number, blocks: logical.into() };
                 return allocator.reserve_growth(&self.store, file, (block + 1, want), rights);
@@ -56,7 +60,7 @@ impl Filesystem {
         }
         let (group, _) = self.geometry.locate_inode(inode.number)?;
         let goal = self.geometry.group_start(group);
-        allocator.reserve(&self.store, goal, want, (For::Data, rights))
+        allocator.reserve(&self.store, goal, want, (Purpose::Data, rights))
     }
 
     /// Releases the reservation window of a file. Call it after the last writer has closed the file.
@@ -69,7 +73,7 @@ impl Filesystem {
     /// Runs `change`; if it finds no space, commits to make freed blocks available and runs it again.
     pub(crate) fn with_space<T>(&self, mut change: impl FnMut() -> Result<T>) -> Result<T> {
         match change() {
-            Err(Error::NoSpace) if self.allocator()?.waits() => {
+            Err(Error::NoSpace) if self.allocator()?.has_pending_frees() => {
                 self.store.sync()?;
                 self.allocator()?.sweep(&self.store)?;
                 change()

@@ -1,11 +1,11 @@
 //! Collapse and insert of ranges: shifting the extents of a file.
 
 use crate::allocate::ReservedAccess;
+use crate::block_mapping::Mapping;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::map::{self, MappedExtent};
-use crate::mapped_range::Mapping;
 
 impl Filesystem {
     fn whole_blocks(&self, offset: u64, length: u64) -> Result<(u64, u64)> {
@@ -22,7 +22,7 @@ impl Filesystem {
             return Err(Error::Invalid);
         }
         let (first, count) = self.whole_blocks(offset, end - offset)?;
-        self.free_range(inode, first, first + count)?;
+        self.free_block_range(inode, first, first + count)?;
         let last = map::longest(&self.geometry, inode);
         let mut at = first + count;
         while let Some(piece) = self.next_piece(inode, at, last)? {
@@ -67,7 +67,7 @@ impl Filesystem {
             let run = map::map(&self.geometry, &self.store, inode, at as u32, limit)?;
             let piece =
                 |start, written| MappedExtent { logical: run.logical, length: run.length, start, written };
-            match run.place {
+            match run.mapping {
                 Mapping::Hole => at += u64::from(run.length),
                 Mapping::Written(start) => return Ok(Some(piece(start, true))),
                 Mapping::Unwritten(start) => return Ok(Some(piece(start, false))),

@@ -1,11 +1,11 @@
 //! Truncation and freeing of file blocks.
 
+use crate::block_mapping::Mapping;
 use crate::buffer::Handle;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::map;
-use crate::mapped_range::Mapping;
 use crate::{orphans, time};
 
 /// Number of extents that one handle frees.
@@ -85,7 +85,7 @@ impl Filesystem {
     }
 
     /// Frees the blocks `from..to` of a file, in as many handles as needed.
-    pub(super) fn free_range(&self, inode: &mut Inode, from: u64, to: u64) -> Result<()> {
+    pub(super) fn free_block_range(&self, inode: &mut Inode, from: u64, to: u64) -> Result<()> {
         while let Some(part) = self.part(inode, from, to)? {
             let mut handle = self.store.begin(1 + part.credits)?;
             self.free_part(&mut handle, inode, &part)?;
@@ -106,11 +106,11 @@ impl Filesystem {
         while at < to {
             let limit = (to - at).min(u32::MAX.into()) as u32;
             let mut run = map::map(&self.geometry, &self.store, inode, at as u32, limit)?;
-            if inode.kind == Kind::Directory && run.place != Mapping::Hole {
+            if inode.kind == Kind::Directory && run.mapping != Mapping::Hole {
                 run.length = run.length.min(MAX_REVOKED_PER_TRANSACTION);
             }
             let end = at + u64::from(run.length);
-            if run.place != Mapping::Hole {
+            if run.mapping != Mapping::Hole {
                 if runs == MAX_EXTENTS_PER_TRANSACTION {
                     part = part.map(|part| Part { more: true, ..part });
                     break;

@@ -5,12 +5,12 @@
 
 use super::pending::Pending;
 use crate::allocate::ReservedAccess;
+use crate::block_mapping::Mapping;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::layout::RoCompat;
 use crate::map::{self, MappedExtent};
-use crate::mapped_range::Mapping;
 use crate::time;
 
 /// A write request.
@@ -152,9 +152,9 @@ impl Filesystem {
         let size = u64::from(self.geometry.block_size);
         let within = offset & (size - 1);
         let logical = (offset >> bits) as u32;
-        let wanted = (within + data.len() as u64).div_ceil(size).min(u32::MAX.into()) as u32;
-        let run = map::map(&self.geometry, &self.store, inode, logical, wanted)?;
-        let (start, blocks, reservation) = match run.place {
+        let blocks = (within + data.len() as u64).div_ceil(size).min(u32::MAX.into()) as u32;
+        let run = map::map(&self.geometry, &self.store, inode, logical, blocks)?;
+        let (start, blocks, reservation) = match run.mapping {
             Mapping::Written(start) => (start, run.length, None),
             Mapping::Unwritten(start) => (start, run.length, None),
             Mapping::Hole => {
@@ -165,7 +165,7 @@ impl Filesystem {
         let room = (u64::from(blocks) * size - within).min(data.len() as u64) as usize;
         let data = &data[..room];
         let device = self.store.device();
-        if matches!(run.place, Mapping::Written(_)) {
+        if matches!(run.mapping, Mapping::Written(_)) {
             device.write_at((start << bits) + within, data)?;
             return Ok(room);
         }

@@ -1,10 +1,10 @@
 //! Zeroing of partial blocks.
 
+use crate::block_mapping::Mapping;
 use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::map;
-use crate::mapped_range::Mapping;
 
 impl Filesystem {
     /// Zeroes `from..to` of a file if the block is written; the range lies within one block, or ends with it.
@@ -15,7 +15,7 @@ impl Filesystem {
             return Ok(());
         }
         let run = map::map(&self.geometry, &self.store, inode, (from >> bits) as u32, 1)?;
-        if let Mapping::Written(block) = run.place {
+        if let Mapping::Written(block) = run.mapping {
             let within = from & (size - 1);
             let count = (to - from).min(size - within);
             self.store.device().write_at((block << bits) + within, &vec![0; count as usize])?;

@@ -7,11 +7,11 @@ use crate::error::{Corruption, Error, Result};
 use crate::layout::{InodeFlags, RawInode};
 
 /// Byte range of the block map in a raw inode.
-const MAP: std::ops::Range<usize> = 0x28..0x64;
-const DTIME: std::ops::Range<usize> = 0x14..0x18;
+const MAP_RANGE: std::ops::Range<usize> = 0x28..0x64;
+const DTIME_RANGE: std::ops::Range<usize> = 0x14..0x18;
 
 /// An empty extent tree: magic, 0 of 4 entries, depth 0.
-const NO_EXTENTS: [u8; 8] = [0x0a, 0xf3, 0, 0, 4, 0, 0, 0];
+const EMPTY_EXTENT_TREE: [u8; 8] = [0x0a, 0xf3, 0, 0, 4, 0, 0, 0];
 
 impl Inode {
     /// Returns the generation of a raw inode.
@@ -38,21 +38,21 @@ impl Inode {
         let store = handle.store();
         let geometry = store.geometry();
         let wrong = |what: &str| Err(Corruption::new(format!("fast commit: {what}")).inode(number).into());
-        let (block, start) = Self::place(geometry, store, number)?;
+        let (block, start) = Self::table_position(geometry, store, number)?;
         let size = usize::from(geometry.inode_size);
         if image.len() < RawInode::BASE || image.len() > size {
             return wrong(&format!("inode image of invalid length {}", image.len()));
         }
         let mut bytes = vec![0; size];
         if before.is_some() {
-            let there = store.get(block, BlockKind::Inodes, |_| Ok(()))?;
-            bytes.copy_from_slice(&there[start..start + size]);
+            let table = store.get(block, BlockKind::Inodes, |_| Ok(()))?;
+            bytes.copy_from_slice(&table[start..start + size]);
         }
-        let (dtime, map) = (bytes[DTIME].to_vec(), bytes[MAP].to_vec());
+        let (dtime, map) = (bytes[DTIME_RANGE].to_vec(), bytes[MAP_RANGE].to_vec());
         bytes[..image.len()].copy_from_slice(image);
         // The field links orphans, and the orphan list is not part of the fast commit.
-        bytes[DTIME].copy_from_slice(&dtime);
-        bytes[MAP].copy_from_slice(&map);
+        bytes[DTIME_RANGE].copy_from_slice(&dtime);
+        bytes[MAP_RANGE].copy_from_slice(&map);
         let Some(kind) = Self::kind_of(image) else { return wrong("inode image with an unknown file type") };
         let flags = u32::from_le_bytes(image[0x20..0x24].try_into().expect("four bytes"));
         let flags = InodeFlags::from_bits_retain(flags);
@@ -66,11 +66,13 @@ impl Inode {
                 return wrong("the inode image switches between extents and block map");
             }
             Some(_) => {}
-            None if extents => bytes[MAP.start..MAP.start + 8].copy_from_slice(&NO_EXTENTS),
+            None if extents => {
+                bytes[MAP_RANGE.start..MAP_RANGE.start + 8].copy_from_slice(&EMPTY_EXTENT_TREE)
+            }
             None => {}
         }
         if !extents && !matches!(kind, Kind::Regular | Kind::Directory) {
-            bytes[MAP].copy_from_slice(&image[MAP]);
+            bytes[MAP_RANGE].copy_from_slice(&image[MAP_RANGE]);
         }
         let extra = match bytes.get(RawInode::BASE..RawInode::BASE + 2) {
             Some(extra) => usize::from(u16::from_le_bytes([extra[0], extra[1]])),
@@ -98,16 +100,16 @@ impl Inode {
             return wrong("a symbolic link has a long target and no extents");
         }
         if kind == Kind::Directory {
-            let known = before.map_or(InodeFlags::empty(), |before| before.flags);
-            inode.flags.set(InodeFlags::INDEX, known.contains(InodeFlags::INDEX));
+            let flags = before.map_or(InodeFlags::empty(), |before| before.flags);
+            inode.flags.set(InodeFlags::INDEX, flags.contains(InodeFlags::INDEX));
             inode.size = before.map_or(0, |before| before.size);
         }
         handle.change(
             block,
             BlockKind::Inodes,
             |_| Ok(()),
-            |there| {
-                there[start..start + size].copy_from_slice(&bytes);
+            |table| {
+                table[start..start + size].copy_from_slice(&bytes);
                 Ok(())
             },
         )?;

@@ -133,7 +133,7 @@ impl Inode {
     /// # Errors
     /// [`Error::NotFound`] for a free inode, [`Error::Corrupt`], [`Error::Io`].
     pub(crate) fn read(geometry: &Geometry, store: &MetadataCache, number: u32) -> Result<Self> {
-        let (block, start) = Self::place(geometry, store, number)?;
+        let (block, start) = Self::table_position(geometry, store, number)?;
         let bytes = store.get(block, BlockKind::Inodes, |_| Ok(()))?;
         let bytes = &bytes[start..start + usize::from(geometry.inode_size)];
         Self::parse(geometry, number, bytes)
@@ -175,7 +175,7 @@ impl Inode {
     }
 
     /// Returns the block that contains an inode, and its offset there.
-    fn place(geometry: &Geometry, store: &MetadataCache, number: u32) -> Result<(u64, usize)> {
+    fn table_position(geometry: &Geometry, store: &MetadataCache, number: u32) -> Result<(u64, usize)> {
         let (group, index) = geometry.locate_inode(number)?;
         let table = inode_table(geometry, store, group)?;
         let offset = u64::from(index) * u64::from(geometry.inode_size);

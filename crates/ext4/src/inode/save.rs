@@ -11,8 +11,8 @@ use crate::superblock::Geometry;
 use crate::time::Time;
 
 /// Maximum number of units of 512 bytes that 32 and 48 bits can count.
-const UNITS_32: u64 = u32::MAX as u64;
-const UNITS_48: u64 = (1 << 48) - 1;
+const MAX_UNITS_32_BIT: u64 = u32::MAX as u64;
+const MAX_UNITS_48_BIT: u64 = (1 << 48) - 1;
 
 impl Inode {
     /// Writes the inode. On-disk fields that [`Inode`] does not represent stay unchanged.
@@ -36,7 +36,7 @@ impl Inode {
     pub(crate) fn set_deletion(handle: &mut Handle<'_>, number: u32, deletion: u32) -> Result<()> {
         let store = handle.store();
         let geometry = store.geometry();
-        let (block, start) = Self::place(geometry, store, number)?;
+        let (block, start) = Self::table_position(geometry, store, number)?;
         handle.change(
             block,
             BlockKind::Inodes,
@@ -59,7 +59,7 @@ impl Inode {
     fn put(&self, handle: &mut Handle<'_>, new: bool) -> Result<()> {
         let store = handle.store();
         let geometry = store.geometry();
-        let (block, start) = Self::place(geometry, store, self.number)?;
+        let (block, start) = Self::table_position(geometry, store, self.number)?;
         let size = usize::from(geometry.inode_size);
         handle.change(
             block,
@@ -137,14 +137,14 @@ impl Inode {
     /// Returns the block count in the units that the inode uses, and whether these are blocks.
     fn units(&self, geometry: &Geometry) -> Result<(u64, bool)> {
         let limit = match geometry.ro_compat.contains(RoCompat::HUGE_FILE) {
-            true => UNITS_48,
-            false => UNITS_32,
+            true => MAX_UNITS_48_BIT,
+            false => MAX_UNITS_32_BIT,
         };
         if self.blocks <= limit {
             return Ok((self.blocks, false));
         }
         let blocks = self.blocks >> (geometry.block_bits - 9);
-        if limit == UNITS_32 || blocks > limit {
+        if limit == MAX_UNITS_32_BIT || blocks > limit {
             return Err(Error::TooLarge);
         }
         Ok((blocks, true))
@@ -161,12 +161,12 @@ pub(super) fn fill_sum(geometry: &Geometry, number: u32, generation: u32, bytes:
 }
 
 /// Extra bytes up to the end of the upper bits of all timestamps except that of creation.
-const TIMES_EXTRA: usize = 0x90 - RawInode::BASE;
+const TIMES_EXTRA_BYTES: usize = 0x90 - RawInode::BASE;
 
 impl Time {
     /// Returns the latest timestamp that an inode with this number of extra bytes can store.
     pub(crate) fn latest(extra: usize) -> Self {
-        let seconds = if extra < TIMES_EXTRA { i32::MAX.into() } else { (3 << 32) + (1 << 31) - 1 };
+        let seconds = if extra < TIMES_EXTRA_BYTES { i32::MAX.into() } else { (3 << 32) + (1 << 31) - 1 };
         Self { seconds, nanoseconds: 0 }
     }
 

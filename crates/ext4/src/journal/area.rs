@@ -5,10 +5,10 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use super::JournalSuperblock;
+use crate::block_mapping::{MappedRange, Mapping};
 use crate::device::Device;
 use crate::error::{Corruption, Error, Result};
 use crate::layout::{Incompat, RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET};
-use crate::mapped_range::{MappedRange, Mapping};
 
 /// A contiguous range of journal blocks.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +22,7 @@ struct Stretch {
 
 /// The blocks of a journal, addressed by their number in the journal.
 #[derive(Clone)]
-pub struct JournalArea {
+pub(crate) struct JournalArea {
     device: Arc<dyn Device>,
     block_bits: u32,
     stretches: Vec<Stretch>,
@@ -38,7 +38,7 @@ impl JournalArea {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the journal has holes, and the errors of `map`.
-    pub fn internal(
+    pub(crate) fn internal(
         device: Arc<dyn Device>,
         block_bits: u32,
         blocks: u32,
@@ -48,7 +48,7 @@ impl JournalArea {
         let mut logical = 0;
         while logical < blocks {
             let run = map(logical, blocks - logical)?;
-            let Mapping::Written(start) = run.place else {
+            let Mapping::Written(start) = run.mapping else {
                 return Err(Corruption::new(format!("journal: block {logical} is out of range")).into());
             };
             let length = run.length.clamp(1, blocks - logical);
@@ -65,7 +65,7 @@ impl JournalArea {
     ///
     /// # Errors
     /// [`Error::Journal`] if the device holds no external journal, or that of another file system.
-    pub fn external(device: Arc<dyn Device>, block_bits: u32, uuid: &[u8; 16]) -> Result<Self> {
+    pub(crate) fn external(device: Arc<dyn Device>, block_bits: u32, uuid: &[u8; 16]) -> Result<Self> {
         let wrong = |what: &str| Err(Error::Journal(what.into()));
         let mut bytes = [0; size_of::<RawSuperblock>()];
         device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
@@ -87,22 +87,22 @@ impl JournalArea {
     }
 
     /// Returns the number of blocks of the journal.
-    pub fn blocks(&self) -> u32 {
+    pub(crate) fn blocks(&self) -> u32 {
         self.blocks
     }
 
     /// Returns the block size in bytes.
-    pub fn block_size(&self) -> u32 {
+    pub(crate) fn block_size(&self) -> u32 {
         1 << self.block_bits
     }
 
     /// Reports whether the journal is on a separate device.
-    pub fn is_external(&self) -> bool {
+    pub(crate) fn is_external(&self) -> bool {
         self.external
     }
 
     /// Returns the device that holds the journal.
-    pub fn device(&self) -> &Arc<dyn Device> {
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
@@ -112,7 +112,7 @@ impl JournalArea {
     }
 
     /// Reports whether a range of file system blocks overlaps the journal.
-    pub fn holds(&self, start: u64, count: u64) -> bool {
+    pub(crate) fn overlaps(&self, start: u64, count: u64) -> bool {
         !self.external
             && self.stretches.iter().any(|stretch| {
                 start < stretch.start + u64::from(stretch.length) && stretch.start < start + count
@@ -135,14 +135,14 @@ impl JournalArea {
         let mut done = 0;
         let mut block = block;
         while done < length {
-            let place = self.stretches.partition_point(|stretch| stretch.logical <= block);
-            let found = place.checked_sub(1).map(|place| self.stretches[place]);
+            let index = self.stretches.partition_point(|stretch| stretch.logical <= block);
+            let found = index.checked_sub(1).map(|index| self.stretches[index]);
             let Some(stretch) = found.filter(|stretch| block - stretch.logical < stretch.length) else {
                 return Err(Corruption::new(format!("journal: block {block} is out of range")).into());
             };
             let skip = block - stretch.logical;
-            let there = u64::from(stretch.length - skip) << self.block_bits;
-            let count = ((length - done) as u64).min(there) as usize;
+            let available = u64::from(stretch.length - skip) << self.block_bits;
+            let count = ((length - done) as u64).min(available) as usize;
             each((stretch.start + u64::from(skip)) << self.block_bits, done..done + count)?;
             done += count;
             block += stretch.length - skip;
@@ -154,7 +154,7 @@ impl JournalArea {
     ///
     /// # Errors
     /// [`Error::Corrupt`] beyond the end, [`Error::Io`].
-    pub fn read(&self, block: u32, bytes: &mut [u8]) -> Result<()> {
+    pub(crate) fn read(&self, block: u32, bytes: &mut [u8]) -> Result<()> {
         self.parts(block, bytes.len(), |at, part| self.device.read_at(at, &mut bytes[part]))
     }
 
@@ -162,7 +162,7 @@ impl JournalArea {
     ///
     /// # Errors
     /// [`Error::Corrupt`] beyond the end, [`Error::Io`].
-    pub fn write(&self, block: u32, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write(&self, block: u32, bytes: &[u8]) -> Result<()> {
         self.parts(block, bytes.len(), |at, part| self.device.write_at(at, &bytes[part]))
     }
 
@@ -170,7 +170,7 @@ impl JournalArea {
     ///
     /// # Errors
     /// The errors of [`JournalSuperblock::parse`], and [`Error::Io`].
-    pub fn superblock(&self) -> Result<JournalSuperblock> {
+    pub(crate) fn superblock(&self) -> Result<JournalSuperblock> {
         let mut bytes = [0; 1024];
         self.read(self.superblock, &mut bytes)?;
         JournalSuperblock::parse(&bytes, self.block_size(), self.blocks)
@@ -180,7 +180,7 @@ impl JournalArea {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn set_superblock(&self, superblock: &JournalSuperblock) -> Result<()> {
+    pub(crate) fn set_superblock(&self, superblock: &JournalSuperblock) -> Result<()> {
         self.write(self.superblock, &superblock.encode())
     }
 }
@@ -199,12 +199,12 @@ mod tests {
             for (start, length) in runs {
                 if logical < from + length {
                     let skip = logical - from;
-                    let place = Mapping::Written(u64::from(start + skip));
-                    return Ok(MappedRange { logical, length: length - skip, place });
+                    let mapping = Mapping::Written(u64::from(start + skip));
+                    return Ok(MappedRange { logical, length: length - skip, mapping });
                 }
                 from += length;
             }
-            Ok(MappedRange { logical, length: 1, place: Mapping::Hole })
+            Ok(MappedRange { logical, length: 1, mapping: Mapping::Hole })
         };
         let log = JournalArea::internal(device.clone(), 10, 10, map).unwrap();
         assert_eq!(log.stretches.len(), 3);
@@ -215,7 +215,7 @@ mod tests {
         log.write(3, &[0xaa; 2048]).unwrap();
         assert_eq!([device.bytes()[23 * 1024], device.bytes()[5 * 1024]], [0xaa; 2]);
         assert!(log.read(9, &mut bytes).is_err());
-        assert!(log.holds(40, 1) && log.holds(43, 9) && !log.holds(44, 1) && !log.holds(7, 13));
+        assert!(log.overlaps(40, 1) && log.overlaps(43, 9) && !log.overlaps(44, 1) && !log.overlaps(7, 13));
         assert!(JournalArea::internal(device, 10, 11, map).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! Checksums of journal blocks.
 
-use super::layout::{BLOCK_TAIL, CommitHeader, JournalIncompat, RawJournalSuperblock};
+use super::layout::{BLOCK_TAIL_BYTES, CommitHeader, JournalIncompat, RawJournalSuperblock};
 use crate::checksum::{crc32c, crc32c_without};
 
 /// Checksums of version 2 and 3, which differ in how many bits of a block's checksum its tag holds.
@@ -29,40 +29,40 @@ impl Sums {
     }
 
     /// Returns the checksum in the tail of a descriptor or revoke block.
-    pub fn tail(self, block: &[u8]) -> u32 {
-        crc32c_without(self.seed, block, block.len() - BLOCK_TAIL)
+    pub(crate) fn tail(self, block: &[u8]) -> u32 {
+        crc32c_without(self.seed, block, block.len() - BLOCK_TAIL_BYTES)
     }
 
     /// Fills in the checksum in the tail of a descriptor or revoke block.
     pub fn seal_tail(self, block: &mut [u8]) {
         let sum = self.tail(block);
-        let at = block.len() - BLOCK_TAIL;
+        let at = block.len() - BLOCK_TAIL_BYTES;
         block[at..].copy_from_slice(&sum.to_be_bytes());
     }
 
     /// Reports whether the checksum in the tail of a descriptor or revoke block is correct.
-    pub fn tail_is_right(self, block: &[u8]) -> bool {
-        block[block.len() - BLOCK_TAIL..] == self.tail(block).to_be_bytes()
+    pub(crate) fn is_tail_valid(self, block: &[u8]) -> bool {
+        block[block.len() - BLOCK_TAIL_BYTES..] == self.tail(block).to_be_bytes()
     }
 
     /// Returns the checksum of a commit record.
-    pub fn commit(self, block: &[u8]) -> u32 {
-        crc32c_without(self.seed, block, COMMIT_SUM)
+    pub(crate) fn commit(self, block: &[u8]) -> u32 {
+        crc32c_without(self.seed, block, COMMIT_SUM_OFFSET)
     }
 
     /// Fills in the checksum of a commit record.
     pub fn seal_commit(self, block: &mut [u8]) {
         let sum = self.commit(block);
-        block[COMMIT_SUM..COMMIT_SUM + 4].copy_from_slice(&sum.to_be_bytes());
+        block[COMMIT_SUM_OFFSET..COMMIT_SUM_OFFSET + 4].copy_from_slice(&sum.to_be_bytes());
     }
 
     /// Reports whether the checksum of a commit record is correct.
-    pub fn commit_is_right(self, block: &[u8]) -> bool {
-        block[COMMIT_SUM..COMMIT_SUM + 4] == self.commit(block).to_be_bytes()
+    pub(crate) fn is_commit_valid(self, block: &[u8]) -> bool {
+        block[COMMIT_SUM_OFFSET..COMMIT_SUM_OFFSET + 4] == self.commit(block).to_be_bytes()
     }
 }
 
-const COMMIT_SUM: usize = std::mem::offset_of!(CommitHeader, chksum);
+const COMMIT_SUM_OFFSET: usize = std::mem::offset_of!(CommitHeader, chksum);
 
 /// Returns the checksum of the journal superblock, which exists with checksums of version 2 and 3.
 pub fn superblock_sum(bytes: &[u8; size_of::<RawJournalSuperblock>()]) -> u32 {
@@ -106,13 +106,13 @@ mod tests {
         let sums = Sums::of(JournalIncompat::CSUM_V3, &[3; 16]).unwrap();
         let mut block = vec![9; 1024];
         sums.seal_tail(&mut block);
-        assert!(sums.tail_is_right(&block));
+        assert!(sums.is_tail_valid(&block));
         block[100] ^= 1;
-        assert!(!sums.tail_is_right(&block));
+        assert!(!sums.is_tail_valid(&block));
         sums.seal_commit(&mut block);
-        assert!(sums.commit_is_right(&block));
+        assert!(sums.is_commit_valid(&block));
         block[1023] ^= 1;
-        assert!(!sums.commit_is_right(&block));
+        assert!(!sums.is_commit_valid(&block));
         assert_eq!(Sums::of(JournalIncompat::BIT64, &[3; 16]), None);
         let narrow = Sums::of(JournalIncompat::CSUM_V2, &[3; 16]).unwrap();
         assert_eq!(narrow.copy(7, &block), sums.copy(7, &block) & 0xffff);

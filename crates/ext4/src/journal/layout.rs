@@ -19,9 +19,9 @@ pub mod block_type {
 }
 
 /// `s_checksum_type` and `h_chksum_type`.
-pub mod checksum_type {
-    pub const CRC32: u8 = 1;
-    pub const CRC32C: u8 = 4;
+pub(crate) mod checksum_type {
+    pub(crate) const CRC32: u8 = 1;
+    pub(crate) const CRC32C: u8 = 4;
 }
 
 bitflags::bitflags! {
@@ -103,30 +103,30 @@ pub struct RawJournalSuperblock {
 /// `struct journal_block_tag3_s`, used with checksums of version 3.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub struct RawTag3 {
-    pub blocknr: U32,
-    pub flags: U32,
-    pub blocknr_high: U32,
-    pub checksum: U32,
+pub(crate) struct RawTag3 {
+    pub(crate) blocknr: U32,
+    pub(crate) flags: U32,
+    pub(crate) blocknr_high: U32,
+    pub(crate) checksum: U32,
 }
 
 /// `struct journal_block_tag_s`, used without version 3. The high half exists with 64-bit block numbers only.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub struct RawTag {
-    pub blocknr: U32,
-    pub checksum: U16,
-    pub flags: U16,
-    pub blocknr_high: U32,
+pub(crate) struct RawTag {
+    pub(crate) blocknr: U32,
+    pub(crate) checksum: U16,
+    pub(crate) flags: U16,
+    pub(crate) blocknr_high: U32,
 }
 
 /// `struct jbd2_journal_revoke_header_s`, followed by block numbers of 8 bytes (64-bit) or 4 bytes.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub struct RevokeHeader {
-    pub header: BlockHeader,
+pub(crate) struct RevokeHeader {
+    pub(crate) header: BlockHeader,
     /// Number of bytes in use in the block, including this header.
-    pub count: U32,
+    pub(crate) count: U32,
 }
 
 /// `struct commit_header`.
@@ -143,7 +143,7 @@ pub struct CommitHeader {
 }
 
 /// Size in bytes of the checksum in the tail of descriptor and revoke blocks, with checksums of version 2 and 3.
-pub const BLOCK_TAIL: usize = 4;
+pub const BLOCK_TAIL_BYTES: usize = 4;
 
 const _: () = {
     use std::mem::offset_of;

@@ -12,7 +12,7 @@ mod superblock;
 mod tags;
 mod writer;
 
-pub use area::JournalArea;
+pub(crate) use area::JournalArea;
 pub use checksum::{Sums, crc32_be, superblock_sum};
 pub use recovery::Recovered;
 pub use superblock::JournalSuperblock;
@@ -20,6 +20,6 @@ pub use tags::{Tag, TagForm};
 pub(crate) use writer::JournalWriter;
 
 /// Reports whether transaction `a` is later than `b`. Transaction numbers wrap around.
-pub fn is_after(a: u32, b: u32) -> bool {
+pub(crate) fn is_after(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) > 0
 }

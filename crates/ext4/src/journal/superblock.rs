@@ -10,10 +10,10 @@ use super::layout::{
 use crate::error::{Corruption, Error, Result};
 
 /// Number of fast-commit blocks if the superblock does not specify it.
-const FAST_BLOCKS: u32 = 256;
+const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
 
 /// Minimum number of blocks of a journal, as in the kernel.
-const FEWEST: u32 = 1024;
+const MIN_JOURNAL_BLOCKS: u32 = 1024;
 
 /// A validated journal superblock.
 ///
@@ -44,11 +44,11 @@ pub struct JournalSuperblock {
 }
 
 impl JournalSuperblock {
-    /// Validates the superblock of a journal with `there` blocks of `block_size` bytes.
+    /// Validates the superblock of a journal with `available` blocks of `block_size` bytes.
     ///
     /// # Errors
     /// [`Error::Corrupt`], and [`Error::Unsupported`] for unknown features.
-    pub fn parse(bytes: &[u8], block_size: u32, there: u32) -> Result<Self> {
+    pub fn parse(bytes: &[u8], block_size: u32, available: u32) -> Result<Self> {
         let wrong = |what: String| Err(Corruption::new(format!("journal superblock: {what}")).into());
         let Ok((raw, _)) = RawJournalSuperblock::read_from_prefix(bytes) else {
             return wrong("too short".into());
@@ -85,17 +85,17 @@ impl JournalSuperblock {
         if raw.blocksize.get() != block_size {
             return wrong(format!("block size {}, not {block_size}", raw.blocksize));
         }
-        if length > there || length < FEWEST {
-            return wrong(format!("invalid length of {length} blocks, of {there} on the device"));
+        if length > available || length < MIN_JOURNAL_BLOCKS {
+            return wrong(format!("invalid length of {length} blocks, of {available} on the device"));
         }
         let (mut end, mut fast) = (length, length);
         if incompat.contains(JournalIncompat::FAST_COMMIT) {
             let blocks = match raw.num_fc_blocks.get() {
-                0 => FAST_BLOCKS,
+                0 => DEFAULT_FAST_COMMIT_BLOCKS,
                 blocks => blocks,
             };
             // If the ring would become too short, it keeps all blocks and there are no fast commits.
-            if let Some(rest) = length.checked_sub(blocks).filter(|&rest| rest >= FEWEST) {
+            if let Some(rest) = length.checked_sub(blocks).filter(|&rest| rest >= MIN_JOURNAL_BLOCKS) {
                 (end, fast) = (rest, rest + 1);
             }
         }
@@ -120,7 +120,7 @@ impl JournalSuperblock {
     }
 
     /// Sets the features. A superblock of version 1 becomes one of version 2 with its first feature.
-    pub fn set_features(&mut self, compat: JournalCompat, incompat: JournalIncompat) {
+    pub(crate) fn set_features(&mut self, compat: JournalCompat, incompat: JournalIncompat) {
         (self.compat, self.incompat) = (compat, incompat);
         if self.raw.header.blocktype.get() == block_type::SUPERBLOCK_V1
             && (compat.bits() | incompat.bits()) != 0
@@ -155,12 +155,12 @@ impl JournalSuperblock {
     }
 
     /// Returns the block behind `block` in the ring.
-    pub fn after(&self, block: u32) -> u32 {
+    pub(crate) fn after(&self, block: u32) -> u32 {
         if block + 1 >= self.end { self.first } else { block + 1 }
     }
 
     /// Returns the UUIDs of the file systems that use this journal.
-    pub fn users(&self) -> &[[u8; 16]] {
+    pub(crate) fn users(&self) -> &[[u8; 16]] {
         let users = self.raw.nr_users.get() as usize;
         &self.raw.users[..users.min(self.raw.users.len())]
     }

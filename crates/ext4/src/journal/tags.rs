@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::layout::{BLOCK_TAIL, BlockHeader, JournalIncompat, RawTag, RawTag3, TagFlags};
+use super::layout::{BLOCK_TAIL_BYTES, BlockHeader, JournalIncompat, RawTag, RawTag3, TagFlags};
 
 /// A tag, independent of its format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct TagForm {
 }
 
 /// Size in bytes of the UUID behind a tag without [`TagFlags::SAME_UUID`].
-const UUID: usize = 16;
+const UUID_BYTES: usize = 16;
 
 impl TagForm {
     /// Returns the format for a journal with these features.
@@ -47,12 +47,12 @@ impl TagForm {
 
     /// Number of bytes at the end of a journal block that tags may not use.
     fn tail(self) -> usize {
-        if self.v2 || self.v3 { BLOCK_TAIL } else { 0 }
+        if self.v2 || self.v3 { BLOCK_TAIL_BYTES } else { 0 }
     }
 
     /// Maximum number of tags in a descriptor of `block` bytes; only the first has a UUID.
-    pub fn max_per_block(self, block: usize) -> usize {
-        block.saturating_sub(size_of::<BlockHeader>() + UUID + self.tail()) / self.size()
+    pub(crate) fn max_per_block(self, block: usize) -> usize {
+        block.saturating_sub(size_of::<BlockHeader>() + UUID_BYTES + self.tail()) / self.size()
     }
 
     fn parse(self, bytes: &[u8]) -> Option<Tag> {
@@ -68,8 +68,8 @@ impl TagForm {
             });
         }
         let mut whole = [0; size_of::<RawTag>()];
-        let there = if self.wide { whole.len() } else { 8 };
-        whole[..there].copy_from_slice(bytes.get(..there)?);
+        let length = if self.wide { whole.len() } else { 8 };
+        whole[..length].copy_from_slice(bytes.get(..length)?);
         let raw = RawTag::read_from_bytes(&whole).ok()?;
         Some(Tag {
             block: block(raw.blocknr_high.get(), raw.blocknr.get()),
@@ -83,12 +83,12 @@ impl TagForm {
     ///
     /// # Panics
     /// If there are more than [`max_per_block`](Self::max_per_block) tags.
-    pub fn put(self, descriptor: &mut [u8], uuid: &[u8; 16], tags: &[Tag]) {
+    pub(crate) fn put(self, descriptor: &mut [u8], uuid: &[u8; 16], tags: &[Tag]) {
         let mut at = size_of::<BlockHeader>();
-        for (place, tag) in tags.iter().enumerate() {
+        for (index, tag) in tags.iter().enumerate() {
             let mut flags = tag.flags - (TagFlags::SAME_UUID | TagFlags::LAST);
-            flags.set(TagFlags::SAME_UUID, place > 0);
-            flags.set(TagFlags::LAST, place + 1 == tags.len());
+            flags.set(TagFlags::SAME_UUID, index > 0);
+            flags.set(TagFlags::LAST, index + 1 == tags.len());
             let (low, high) = (tag.block as u32, (tag.block >> 32) as u32);
             if self.v3 {
                 let raw = RawTag3 {
@@ -105,13 +105,13 @@ impl TagForm {
                     flags: (flags.bits() as u16).into(),
                     blocknr_high: high.into(),
                 };
-                let there = if self.wide { size_of::<RawTag>() } else { 8 };
-                descriptor[at..at + there].copy_from_slice(&raw.as_bytes()[..there]);
+                let length = if self.wide { size_of::<RawTag>() } else { 8 };
+                descriptor[at..at + length].copy_from_slice(&raw.as_bytes()[..length]);
             }
             at += self.size();
-            if place == 0 {
-                descriptor[at..at + UUID].copy_from_slice(uuid);
-                at += UUID;
+            if index == 0 {
+                descriptor[at..at + UUID_BYTES].copy_from_slice(uuid);
+                at += UUID_BYTES;
             }
         }
     }
@@ -121,9 +121,9 @@ impl TagForm {
         let end = descriptor.len().saturating_sub(self.tail());
         let mut rest = descriptor.get(size_of::<BlockHeader>()..end).unwrap_or_default();
         std::iter::from_fn(move || {
-            let here = rest.get(..self.size())?;
-            let tag = self.parse(here)?;
-            let uuid = if tag.flags.contains(TagFlags::SAME_UUID) { 0 } else { UUID };
+            let bytes = rest.get(..self.size())?;
+            let tag = self.parse(bytes)?;
+            let uuid = if tag.flags.contains(TagFlags::SAME_UUID) { 0 } else { UUID_BYTES };
             rest = match tag.flags.contains(TagFlags::LAST) {
                 true => &[],
                 false => rest.get(self.size() + uuid..).unwrap_or_default(),
@@ -163,9 +163,9 @@ mod tests {
                     .collect();
                 let mut block = vec![0; 1024];
                 form.put(&mut block, &[5; 16], &tags);
-                for (place, tag) in tags.iter_mut().enumerate() {
-                    tag.flags.set(TagFlags::SAME_UUID, place > 0);
-                    tag.flags.set(TagFlags::LAST, place + 1 == count);
+                for (index, tag) in tags.iter_mut().enumerate() {
+                    tag.flags.set(TagFlags::SAME_UUID, index > 0);
+                    tag.flags.set(TagFlags::LAST, index + 1 == count);
                 }
                 assert_eq!(form.tags(&block).collect::<Vec<_>>(), tags, "{features:?}");
             }

@@ -3,7 +3,7 @@
 use zerocopy::IntoBytes;
 
 use super::layout::{
-    BLOCK_TAIL, BlockHeader, CommitHeader, JOURNAL_MAGIC, JournalCompat, JournalIncompat, RevokeHeader,
+    BLOCK_TAIL_BYTES, BlockHeader, CommitHeader, JOURNAL_MAGIC, JournalCompat, JournalIncompat, RevokeHeader,
     TagFlags, block_type,
 };
 use super::{JournalArea, JournalSuperblock, Sums, Tag, TagForm};
@@ -61,7 +61,7 @@ impl JournalWriter {
         })
     }
 
-    /// Marks the journal as in use. The superblock of the file system must have the recovery flag by then: e2fsck treats a
+    /// Marks the journal as in use. The superblock of the file system must already have the recovery flag: e2fsck treats a
     /// journal in use without that flag as an error.
     pub(crate) fn begin(&mut self) -> Result<()> {
         self.set_superblock()
@@ -95,7 +95,7 @@ impl JournalWriter {
     }
 
     fn revocations_per_block(&self) -> usize {
-        let tail = if self.sums.is_some() { BLOCK_TAIL } else { 0 };
+        let tail = if self.sums.is_some() { BLOCK_TAIL_BYTES } else { 0 };
         (self.log.block_size() as usize - size_of::<RevokeHeader>() - tail) / self.revocation()
     }
 
@@ -163,8 +163,8 @@ impl JournalWriter {
     }
 
     /// Records an abort in the journal: recovery restores an older superblock of the file system, which does not record it.
-    pub(crate) fn give_up(&mut self) {
-        // Always EIO, whatever the reason.
+    pub(crate) fn abort(&mut self) {
+        // Always EIO, regardless of the reason.
         self.superblock.errno = 5;
         self.log.set_superblock(&self.superblock).and_then(|()| Ok(self.log.device().flush()?)).ok();
     }
@@ -188,8 +188,8 @@ impl JournalWriter {
         let (head, size) = (size_of::<RevokeHeader>(), self.revocation());
         let count = (head + revoked.len() * size) as u32;
         block[head - 4..head].copy_from_slice(&count.to_be_bytes());
-        for (place, number) in block[head..].chunks_exact_mut(size).zip(revoked) {
-            place.copy_from_slice(&number.to_be_bytes()[8 - size..]);
+        for (slot, number) in block[head..].chunks_exact_mut(size).zip(revoked) {
+            slot.copy_from_slice(&number.to_be_bytes()[8 - size..]);
         }
         if let Some(sums) = self.sums {
             sums.seal_tail(&mut block);
@@ -205,12 +205,12 @@ impl JournalWriter {
             .map(|(_, bytes)| bytes.as_ref())
             .map(|bytes| bytes.starts_with(&magic).then(|| [&[0; 4], &bytes[4..]].concat()))
             .collect();
-        let copy = |place: usize| escaped[place].as_deref().unwrap_or(blocks[place].1.as_ref());
+        let copy = |index: usize| escaped[index].as_deref().unwrap_or(blocks[index].1.as_ref());
         let tags: Vec<Tag> = (0..blocks.len())
-            .map(|place| Tag {
-                block: blocks[place].0,
-                flags: if escaped[place].is_some() { TagFlags::ESCAPE } else { TagFlags::empty() },
-                sum: self.sums.map_or(0, |sums| sums.copy(self.sequence, copy(place))),
+            .map(|index| Tag {
+                block: blocks[index].0,
+                flags: if escaped[index].is_some() { TagFlags::ESCAPE } else { TagFlags::empty() },
+                sum: self.sums.map_or(0, |sums| sums.copy(self.sequence, copy(index))),
             })
             .collect();
         let mut descriptor = self.block(block_type::DESCRIPTOR);
@@ -219,7 +219,7 @@ impl JournalWriter {
             sums.seal_tail(&mut descriptor);
         }
         self.put(&descriptor)?;
-        (0..blocks.len()).try_for_each(|place| self.put(copy(place)))
+        (0..blocks.len()).try_for_each(|index| self.put(copy(index)))
     }
 
     fn commit_record(&self) -> Vec<u8> {

@@ -60,7 +60,7 @@ bitflags::bitflags! {
 
 impl Incompat {
     /// Incompatible features that this engine can read.
-    pub const READABLE: Self = Self::FILETYPE
+    pub(crate) const READABLE: Self = Self::FILETYPE
         .union(Self::NEEDS_RECOVERY)
         .union(Self::META_BG)
         .union(Self::EXTENT)
@@ -75,7 +75,7 @@ impl Incompat {
         .union(Self::CASEFOLD);
 
     /// Incompatible features that this engine can write.
-    pub const WRITABLE: Self = Self::FILETYPE
+    pub(crate) const WRITABLE: Self = Self::FILETYPE
         .union(Self::NEEDS_RECOVERY)
         .union(Self::EXTENT)
         .union(Self::BIT64)
@@ -87,7 +87,7 @@ impl Incompat {
 
 impl RoCompat {
     /// Read-only compatible features that this engine can write.
-    pub const WRITABLE: Self = Self::SPARSE_SUPER
+    pub(crate) const WRITABLE: Self = Self::SPARSE_SUPER
         .union(Self::LARGE_FILE)
         .union(Self::HUGE_FILE)
         .union(Self::GDT_CSUM)

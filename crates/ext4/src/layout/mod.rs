@@ -11,10 +11,11 @@ mod inode;
 mod superblock;
 mod xattr;
 
-pub use directory::{DirEntry, DirTail, DxCountLimit, DxEntry, DxRootInfo, TAIL_TYPE};
-pub use extent::{EXTENT_MAGIC, Extent, ExtentHeader, ExtentIndex, UNWRITTEN_ABOVE};
+pub(crate) use directory::{DirEntry, DirTail, DxCountLimit, DxEntry, DxRootInfo, TAIL_TYPE};
+pub(crate) use extent::{EXTENT_MAGIC, Extent, ExtentHeader, ExtentIndex, UNWRITTEN_ABOVE};
 pub use features::{Compat, Incompat, RoCompat};
 pub use group::{GroupDescriptor, GroupFlags};
 pub use inode::{InodeFlags, RawInode};
-pub use superblock::{RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET, superblock_state};
-pub use xattr::{XATTR_MAGIC, XattrEntry, XattrHeader};
+pub use superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
+pub(crate) use superblock::{SUPERBLOCK_MAGIC, superblock_state};
+pub(crate) use xattr::{XATTR_MAGIC, XattrEntry, XattrHeader};

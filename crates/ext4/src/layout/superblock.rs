@@ -7,14 +7,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
 
 /// `s_magic`.
-pub const SUPERBLOCK_MAGIC: u16 = 0xef53;
+pub(crate) const SUPERBLOCK_MAGIC: u16 = 0xef53;
 
 /// `s_state`.
 #[allow(missing_docs, reason = "named as in the format's documentation")]
-pub mod superblock_state {
-    pub const VALID: u16 = 1;
-    pub const ERROR: u16 = 2;
-    pub const ORPHANS: u16 = 4;
+pub(crate) mod superblock_state {
+    pub(crate) const VALID: u16 = 1;
+    pub(crate) const ERROR: u16 = 2;
 }
 
 /// `struct ext4_super_block`.

@@ -3,13 +3,13 @@
 mod extents;
 mod indirect;
 
+use crate::block_mapping::MappedRange;
+use crate::block_mapping::Mapping;
 use crate::buffer::{Handle, MetadataCache};
 use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::layout::{InodeFlags, RoCompat};
-use crate::mapped_range::MappedRange;
-use crate::mapped_range::Mapping;
 use crate::superblock::Geometry;
 
 pub(crate) use extents::fill_sum as fill_extent_sum;
@@ -110,7 +110,7 @@ pub(crate) fn map(
         true => extents::map(geometry, store, inode, logical),
         false => indirect::map(geometry, store, inode, logical, limit),
     };
-    let run = run.and_then(|run| match run.place {
+    let run = run.and_then(|run| match run.mapping {
         Mapping::Written(start) | Mapping::Unwritten(start) => {
             store.check_file_blocks(start, run.length.into())?;
             Ok(run)

@@ -2,7 +2,7 @@
 
 /// Ownership and permissions of a new inode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct New {
+pub struct NewInode {
     /// Permission bits, setuid, setgid and sticky.
     pub permissions: u16,
     /// Permission bits to clear, unless the directory has a default ACL.

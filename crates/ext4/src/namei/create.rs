@@ -1,15 +1,15 @@
 //! Creation of inodes, with or without a name.
 
-use super::attributes::New;
+use super::attributes::NewInode;
 use super::{DirTransaction, check_new, growth, inherit, new_inode, nlink};
 use crate::allocate::TAKE_CREDITS;
 use crate::buffer::Handle;
 use crate::directory::{self, Link};
 use crate::error::{Error, Result};
+use crate::file::MAX_TARGET_BYTES;
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
-use crate::read::MAX_TARGET_BYTES;
 use crate::{orphans, time, xattr};
 
 /// Kind of a new inode.
@@ -51,11 +51,11 @@ fn encode_device(major: u32, minor: u32) -> [u32; 2] {
 }
 
 /// Number of blocks that a new inode itself may change: bitmap, descriptor, inode, attributes, and blocks of content.
-pub(super) fn new_credits(parent: &Inode, what: NewInodeKind<'_>) -> u32 {
+pub(super) fn new_credits(parent: &Inode, new_kind: NewInodeKind<'_>) -> u32 {
     // A parent without attributes has nothing to inherit.
     let plain = parent.xattr_block == 0 && parent.tail.iter().all(|&byte| byte == 0);
     let attributes = if plain { 0 } else { xattr::CREDITS };
-    let content = match what {
+    let content = match new_kind {
         NewInodeKind::Directory => new_inode::GROW_CREDITS,
         NewInodeKind::Symlink(target) if target.len() >= parent.block.len() => new_inode::TARGET_CREDITS,
         _ => 0,
@@ -71,19 +71,31 @@ impl Filesystem {
     /// [`Error::TooManyLinks`] if the parent has the maximum number of subdirectories, [`Error::NotPermitted`] in an immutable
     /// directory, [`Error::NoKey`] in an encrypted one, [`Error::NoSpace`], [`Error::ReadOnly`], [`Error::Corrupt`],
     /// [`Error::Io`].
-    pub fn create(&self, parent: u32, name: &[u8], what: NewInodeKind<'_>, new: &New) -> Result<Inode> {
+    pub fn create(
+        &self,
+        parent: u32,
+        name: &[u8],
+        new_kind: NewInodeKind<'_>,
+        new: &NewInode,
+    ) -> Result<Inode> {
         let _lock = self.locks.write(parent);
-        self.with_space(|| self.create_locked(parent, name, what, new))
+        self.with_space(|| self.create_locked(parent, name, new_kind, new))
     }
 
-    fn create_locked(&self, parent: u32, name: &[u8], what: NewInodeKind<'_>, new: &New) -> Result<Inode> {
+    fn create_locked(
+        &self,
+        parent: u32,
+        name: &[u8],
+        new_kind: NewInodeKind<'_>,
+        new: &NewInode,
+    ) -> Result<Inode> {
         let mut parent = self.parent(parent)?;
         check_new(name)?;
         self.check_key(&parent, name)?;
         if self.found(&parent, name)?.is_some() {
             return Err(Error::Exists);
         }
-        let kind = what.kind();
+        let kind = new_kind.kind();
         if kind == Kind::Directory {
             nlink::check_room(&self.geometry, &parent)?;
         }
@@ -91,8 +103,8 @@ impl Filesystem {
         // One block for a new directory, and one for the parent if it is full.
         let blocks = u32::from(kind == Kind::Directory) + growth(enter);
         self.allocator()?.check(blocks, self.rights(new.uid, new.gid))?;
-        let mut handle = self.store.begin(enter + new_credits(&parent, what))?;
-        let mut inode = self.make(&mut handle, &parent, what, new)?;
+        let mut handle = self.store.begin(enter + new_credits(&parent, new_kind))?;
+        let mut inode = self.make(&mut handle, &parent, new_kind, new)?;
         let link = Link { name, inode: inode.number, kind };
         let entered = directory::insert(
             &mut DirTransaction { fs: self, handle: &mut handle, inode: &mut parent },
@@ -101,7 +113,7 @@ impl Filesystem {
         if let Err(error) = entered {
             // The parent may have grown for the entry.
             parent.save(&mut handle)?;
-            self.unmake(&mut handle, inode)?;
+            self.discard_new(&mut handle, inode)?;
             handle.complete();
             return Err(error);
         }
@@ -122,12 +134,12 @@ impl Filesystem {
     ///
     /// # Errors
     /// The errors of [`create`](Self::create).
-    pub fn create_nameless(&self, parent: u32, new: &New) -> Result<Inode> {
+    pub fn create_tmpfile(&self, parent: u32, new: &NewInode) -> Result<Inode> {
         let _lock = self.locks.read(parent);
-        self.with_space(|| self.create_nameless_locked(parent, new))
+        self.with_space(|| self.create_tmpfile_locked(parent, new))
     }
 
-    fn create_nameless_locked(&self, parent: u32, new: &New) -> Result<Inode> {
+    fn create_tmpfile_locked(&self, parent: u32, new: &NewInode) -> Result<Inode> {
         let parent = self.parent(parent)?;
         // The empty name never exists.
         self.check_key(&parent, b"")?;
@@ -146,10 +158,10 @@ impl Filesystem {
         &self,
         handle: &mut Handle<'_>,
         parent: &Inode,
-        what: NewInodeKind<'_>,
-        new: &New,
+        new_kind: NewInodeKind<'_>,
+        new: &NewInode,
     ) -> Result<Inode> {
-        if let NewInodeKind::Symlink(target) = what {
+        if let NewInodeKind::Symlink(target) = new_kind {
             if target.is_empty() {
                 return Err(Error::NotFound);
             }
@@ -161,7 +173,7 @@ impl Filesystem {
                 return Err(Error::NameTooLong);
             }
         }
-        let kind = what.kind();
+        let kind = new_kind.kind();
         let above = xattr::load(&self.geometry, &self.store, parent)?;
         let (gid, permissions) = inherit::owner(parent, kind, new);
         let (permissions, attributes) = inherit::access(&above, kind, permissions, new.umask)?;
@@ -173,10 +185,10 @@ impl Filesystem {
         inode.flags |= inherit::flags(parent, kind);
         (inode.atime, inode.mtime, inode.ctime) = (now, now, now);
         inode.crtime = inode.crtime.map(|_| now);
-        match self.fill(handle, parent, &mut inode, what, &attributes) {
+        match self.fill(handle, parent, &mut inode, new_kind, &attributes) {
             Ok(()) => Ok(inode),
             Err(error) => {
-                self.unmake(handle, inode)?;
+                self.discard_new(handle, inode)?;
                 handle.complete();
                 Err(error)
             }
@@ -189,11 +201,11 @@ impl Filesystem {
         handle: &mut Handle<'_>,
         parent: &Inode,
         inode: &mut Inode,
-        what: NewInodeKind<'_>,
+        new_kind: NewInodeKind<'_>,
         attributes: &[xattr::Attribute],
     ) -> Result<()> {
         xattr::set_new(self, handle, inode, attributes)?;
-        match what {
+        match new_kind {
             NewInodeKind::Directory => {
                 let (own, above) = (inode.number, parent.number);
                 let mut writing = DirTransaction { fs: self, handle, inode };

@@ -23,7 +23,7 @@ impl DirTransaction<'_, '_> {
         Directory { geometry: store.geometry(), store, inode: self.inode }
     }
 
-    fn seal(&self) -> BlockKind {
+    fn kind(&self) -> BlockKind {
         BlockKind::Directory(self.inode.number, self.inode.generation)
     }
 }
@@ -56,15 +56,15 @@ impl Target for DirTransaction<'_, '_> {
         logical: u32,
         change: impl FnOnce(&mut [u8], &Geometry) -> std::result::Result<R, Corruption>,
     ) -> Result<R> {
-        let Some(number) = self.read().place(logical)? else {
+        let Some(number) = self.read().device_block(logical)? else {
             return Err(self.wrong(format!("block {logical} of the directory is a hole")));
         };
-        let (owner, seal) = (self.inode.number, self.seal());
+        let (owner, kind) = (self.inode.number, self.kind());
         let geometry = self.handle.store().geometry();
         let inode = &*self.inode;
         self.handle.change(
             number,
-            seal,
+            kind,
             |bytes| {
                 verify(geometry, inode, logical, bytes)
                     .map_err(|corruption| corruption.inode(owner).block(number).into())
@@ -86,8 +86,8 @@ impl Target for DirTransaction<'_, '_> {
         fill(&mut content, geometry).map_err(|corruption| corruption.inode(self.inode.number))?;
         let number = self.fs.grow(self.handle, self.inode, logical)?;
         self.inode.size += u64::from(geometry.block_size);
-        let seal = self.seal();
-        self.handle.create(number, seal, |bytes| bytes.copy_from_slice(&content))?;
+        let kind = self.kind();
+        self.handle.create(number, kind, |bytes| bytes.copy_from_slice(&content))?;
         Ok(logical)
     }
 

@@ -1,17 +1,17 @@
 //! Properties that a new inode inherits from its directory: flags, group, and default ACL.
 
-use super::attributes::New;
+use super::attributes::NewInode;
 use crate::error::Result;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
 use crate::xattr::{Acl, Attribute, Lists};
 
 /// `S_ISGID`
-const SET_GROUP: u16 = 0o2000;
+const SETGID: u16 = 0o2000;
 
 /// Name indexes of the attributes that hold ACLs.
-const ACCESS: u8 = 2;
-const DEFAULT: u8 = 3;
+const ACL_ACCESS_INDEX: u8 = 2;
+const ACL_DEFAULT_INDEX: u8 = 3;
 
 /// Returns the inherited flags.
 pub(super) fn flags(parent: &Inode, kind: Kind) -> InodeFlags {
@@ -37,9 +37,9 @@ pub(super) fn flags(parent: &Inode, kind: Kind) -> InodeFlags {
 }
 
 /// Returns group and permissions: a set-group-ID directory passes on its group, and the bit to subdirectories.
-pub(super) fn owner(parent: &Inode, kind: Kind, new: &New) -> (u32, u16) {
+pub(super) fn owner(parent: &Inode, kind: Kind, new: &NewInode) -> (u32, u16) {
     let permissions = new.permissions & 0o7777;
-    match parent.permissions & SET_GROUP {
+    match parent.permissions & SETGID {
         0 => (new.gid, permissions),
         bit if kind == Kind::Directory => (parent.gid, permissions | bit),
         _ => (parent.gid, permissions),
@@ -53,7 +53,7 @@ pub(super) fn access(
     permissions: u16,
     umask: u16,
 ) -> Result<(u16, Vec<Attribute>)> {
-    let stored = above.get(DEFAULT, b"").filter(|_| kind != Kind::Symlink);
+    let stored = above.get(ACL_DEFAULT_INDEX, b"").filter(|_| kind != Kind::Symlink);
     let Some(stored) = stored else {
         let umask = if kind == Kind::Symlink { 0 } else { umask & 0o777 };
         return Ok((permissions & !umask, Vec::new()));
@@ -61,10 +61,10 @@ pub(super) fn access(
     let (access, permissions) = Acl::from_stored(stored)?.inherit(permissions);
     let mut list = Vec::new();
     if !access.mode().1 {
-        list.push(Attribute { index: ACCESS, name: Vec::new(), value: access.to_stored() });
+        list.push(Attribute { index: ACL_ACCESS_INDEX, name: Vec::new(), value: access.to_stored() });
     }
     if kind == Kind::Directory {
-        list.push(Attribute { index: DEFAULT, name: Vec::new(), value: stored.to_vec() });
+        list.push(Attribute { index: ACL_DEFAULT_INDEX, name: Vec::new(), value: stored.to_vec() });
     }
     Ok((permissions, list))
 }

@@ -10,7 +10,7 @@ use crate::inode::{Inode, Kind};
 use crate::{orphans, time};
 
 impl Filesystem {
-    /// Adds a name of an inode that is not a directory. An [unnamed](Self::create_nameless) file gets its first name.
+    /// Adds a name of an inode that is not a directory. An [unnamed](Self::create_tmpfile) file gets its first name.
     ///
     /// # Errors
     /// The errors of [`create`](Self::create); [`Error::NotPermitted`] for directories and for immutable or append-only inodes.
@@ -39,7 +39,7 @@ impl Filesystem {
             return Err(Error::NotPermitted);
         }
         let _lock = self.locks.write(number);
-        let mut inode = self.living(number)?;
+        let mut inode = self.inode_in_use(number)?;
         if inode.kind == Kind::Directory {
             return Err(Error::NotPermitted);
         }
@@ -77,7 +77,7 @@ impl Filesystem {
     /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotDirectory`], [`Error::NotPermitted`] if directory or inode are
     /// immutable or append-only, [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
     pub fn unlink(&self, parent: u32, name: &[u8]) -> Result<Inode> {
-        self.take_out(parent, name, false)
+        self.remove_dentry(parent, name, false)
     }
 
     /// Removes an empty directory; returns its inode.
@@ -85,10 +85,10 @@ impl Filesystem {
     /// # Errors
     /// The errors of [`unlink`](Self::unlink); [`Error::NotEmpty`].
     pub fn remove_directory(&self, parent: u32, name: &[u8]) -> Result<Inode> {
-        self.take_out(parent, name, true)
+        self.remove_dentry(parent, name, true)
     }
 
-    fn take_out(&self, parent: u32, name: &[u8], directory: bool) -> Result<Inode> {
+    fn remove_dentry(&self, parent: u32, name: &[u8], directory: bool) -> Result<Inode> {
         let _parent_lock = self.locks.write(parent);
         let mut parent = self.parent(parent)?;
         check_old(name)?;

@@ -17,10 +17,10 @@ pub(crate) mod nlink;
 mod rename;
 mod resolve;
 
-pub use attributes::New;
+pub use attributes::NewInode;
 pub use create::NewInodeKind;
 pub(crate) use dir_txn::DirTransaction;
-pub use rename::{Move, MoveMode};
+pub use rename::{Move, RenameMode};
 
 use crate::directory::{self, Found, INSERT_BLOCKS, MAX_NAME_BYTES};
 use crate::error::{Error, Result};

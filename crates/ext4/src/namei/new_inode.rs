@@ -1,6 +1,6 @@
 //! Allocation of inodes and blocks for directory operations.
 
-use crate::allocate::{For, Reservation, ReservedAccess, TAKE_CREDITS};
+use crate::allocate::{Purpose, Reservation, ReservedAccess, TAKE_CREDITS};
 use crate::buffer::Handle;
 use crate::error::Result;
 use crate::filesystem::{Filesystem, ROOT};
@@ -58,7 +58,7 @@ impl Filesystem {
     }
 
     /// Frees a new inode, and all its blocks, after a failed creation.
-    pub(super) fn unmake(&self, handle: &mut Handle<'_>, mut inode: Inode) -> Result<()> {
+    pub(super) fn discard_new(&self, handle: &mut Handle<'_>, mut inode: Inode) -> Result<()> {
         xattr::release(self, handle, &mut inode)?;
         let all = (0, map::longest(&self.geometry, &inode));
         if matches!(inode.kind, Kind::Directory | Kind::Symlink) && inode.size >= inode.block.len() as u64 {
@@ -83,7 +83,7 @@ impl Filesystem {
         let goal = self.near(inode.number)?;
         let mut content = target.to_vec();
         content.resize(size, 0);
-        let mut reservation = self.allocator()?.reserve(&self.store, goal, 1, (For::Data, rights))?;
+        let mut reservation = self.allocator()?.reserve(&self.store, goal, 1, (Purpose::Data, rights))?;
         let start = reservation.start;
         self.store.device().write_at(start << self.geometry.block_bits, &content)?;
         self.enter_block(handle, inode, 0, &mut reservation)?;
@@ -114,12 +114,12 @@ impl Filesystem {
     /// Appends a block to a directory.
     pub(super) fn grow(&self, handle: &mut Handle<'_>, inode: &mut Inode, logical: u32) -> Result<u64> {
         let before = match logical.checked_sub(1) {
-            Some(last) => self.directory(inode).place(last)?,
+            Some(last) => self.directory(inode).device_block(last)?,
             None => None,
         };
         let goal = before.map_or_else(|| self.near(inode.number), |block| Ok(block + 1))?;
         let mut reservation =
-            self.allocator()?.reserve(&self.store, goal, 1, (For::Metadata, ReservedAccess::Reserved))?;
+            self.allocator()?.reserve(&self.store, goal, 1, (Purpose::Metadata, ReservedAccess::Reserved))?;
         self.enter_block(handle, inode, logical, &mut reservation)
     }
 }

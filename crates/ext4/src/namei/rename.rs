@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::attributes::New;
+use super::attributes::NewInode;
 use super::create::{NewInodeKind, new_credits};
 use super::{DirTransaction, LEAVE_CREDITS, check_fixed, check_leave, check_new, check_old, growth, nlink};
 use crate::allocate::ReservedAccess;
@@ -16,7 +16,7 @@ use crate::{orphans, time};
 
 /// Behaviour of a rename if the new name exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum MoveMode {
+pub enum RenameMode {
     /// Replace it; only an empty directory can be replaced by a directory, and only a non-directory by a non-directory.
     #[default]
     Replace,
@@ -30,7 +30,7 @@ pub enum MoveMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Move {
     /// Behaviour if the new name exists.
-    pub mode: MoveMode,
+    pub mode: RenameMode,
     /// Leave a character device 0, 0 of this user and group under the old name: `RENAME_WHITEOUT`.
     pub whiteout: Option<(u32, u32)>,
 }
@@ -63,7 +63,7 @@ impl Filesystem {
     /// it is freed by [`evict_inode`](Self::evict_inode).
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`], [`Error::Exists`] with [`MoveMode::Keep`],
+    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`], [`Error::Exists`] with [`RenameMode::Keep`],
     /// [`Error::IsDirectory`] and [`Error::NotEmpty`] if the target cannot be replaced, [`Error::Invalid`] for moving a directory
     /// into itself, [`Error::TooManyLinks`], [`Error::NotPermitted`], [`Error::NoKey`] in encrypted directories,
     /// [`Error::NoSpace`], [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
@@ -82,13 +82,13 @@ impl Filesystem {
         how: &Move,
         rights: ReservedAccess,
     ) -> Result<Option<Inode>> {
-        if how.mode == MoveMode::Exchange && how.whiteout.is_some() {
+        if how.mode == RenameMode::Exchange && how.whiteout.is_some() {
             return Err(Error::Invalid);
         }
         check_old(from.1)?;
         check_new(to.1).map_err(|error| if to.1 == b".." { Error::NotEmpty } else { error })?;
         // The directory hierarchy changes only under this lock.
-        let _moves = (from.0 != to.0).then(|| self.moves.lock());
+        let _rename_lock = (from.0 != to.0).then(|| self.rename_lock.lock());
         let above = |number| if from.0 == to.0 { Ok(HashSet::new()) } else { self.above(number) };
         let (above_old, above_new) = (above(from.0)?, above(to.0)?);
         let _locks = self.lock_parents(from.0, to.0, &above_old);
@@ -110,30 +110,30 @@ impl Filesystem {
         // Encrypted names cannot move: a name is encrypted for its directory.
         self.check_move(&parents.old, from.1)?;
         self.check_key(parents.target(), to.1).map_err(|error| match error {
-            Error::Exists if how.mode != MoveMode::Keep => Error::NoKey,
+            Error::Exists if how.mode != RenameMode::Keep => Error::NoKey,
             error => error,
         })?;
         let found = self.found(&parents.old, from.1)?.ok_or(Error::NotFound)?;
-        let there = self.found(parents.target(), to.1)?;
-        match (&there, how.mode) {
-            (Some(_), MoveMode::Keep) => return Err(Error::Exists),
-            (None, MoveMode::Exchange) => return Err(Error::NotFound),
+        let target = self.found(parents.target(), to.1)?;
+        match (&target, how.mode) {
+            (Some(_), RenameMode::Keep) => return Err(Error::Exists),
+            (None, RenameMode::Exchange) => return Err(Error::NotFound),
             // Renaming one link of an inode to another does nothing (POSIX).
-            (Some(there), _) if there.inode == found.inode => return Ok(None),
+            (Some(target), _) if target.inode == found.inode => return Ok(None),
             _ => {}
         }
         let is_above = |number, own, above: &HashSet<u32>| number == own || above.contains(&number);
         if is_above(found.inode, to.0, above_new) {
             return Err(Error::Invalid);
         }
-        if there.as_ref().is_some_and(|there| is_above(there.inode, from.0, above_old)) {
-            return Err(if how.mode == MoveMode::Exchange { Error::Invalid } else { Error::NotEmpty });
+        if target.as_ref().is_some_and(|target| is_above(target.inode, from.0, above_old)) {
+            return Err(if how.mode == RenameMode::Exchange { Error::Invalid } else { Error::NotEmpty });
         }
-        let _locks = self.lock_two(found.inode, there.as_ref().map(|there| there.inode));
+        let _locks = self.lock_two(found.inode, target.as_ref().map(|target| target.inode));
         let inode = self.child(&parents.old, from.1, found.inode)?;
         check_fixed(&inode)?;
         let old = Side { name: from.1, found, inode };
-        let new = match there {
+        let new = match target {
             Some(found) => {
                 check_leave(parents.target())?;
                 let inode = self.child(parents.target(), to.1, found.inode)?;
@@ -143,7 +143,7 @@ impl Filesystem {
             None => None,
         };
         match (new, how.mode) {
-            (Some(new), MoveMode::Exchange) => self.exchange(parents, old, new).map(|()| None),
+            (Some(new), RenameMode::Exchange) => self.exchange(parents, old, new).map(|()| None),
             (new, _) => self.replace(parents, old, (to.1, rights), new, how.whiteout),
         }
     }
@@ -179,7 +179,7 @@ impl Filesystem {
         let handle = &mut handle;
         let left = match whiteout {
             Some((uid, gid)) => {
-                let owner = New { uid, gid, ..New::default() };
+                let owner = NewInode { uid, gid, ..NewInode::default() };
                 Some(self.make(handle, &parents.old, NewInodeKind::CharDevice(0, 0), &owner)?)
             }
             None => None,
@@ -193,7 +193,7 @@ impl Filesystem {
         if let Err(error) = entered {
             parents.target().save(handle)?;
             if let Some(left) = left {
-                self.unmake(handle, left)?;
+                self.discard_new(handle, left)?;
             }
             handle.complete();
             return Err(error);

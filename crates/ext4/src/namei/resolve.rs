@@ -12,28 +12,28 @@ const MAX_SYMLINKS: u32 = 40;
 impl Filesystem {
     /// Resolves a path from the root, following symbolic links; a link at the end is followed only with `follow_last` or before a
     /// trailing slash. Absolute links start at the root of the image, and no path leads above it: `..` is the previous directory
-    /// of the path, whatever is stored under that name.
+    /// of the path, regardless of the inode that is stored under that name.
     ///
     /// # Errors
     /// The errors of [`find`](Self::find); [`Error::Loop`] after 40 links.
     pub fn resolve(&self, path: &[u8], follow_last: bool) -> Result<Inode> {
         let follow_last = follow_last || path.ends_with(b"/");
         let root = self.inode(ROOT)?;
-        let mut way: Vec<Inode> = Vec::new();
+        let mut ancestors: Vec<Inode> = Vec::new();
         let mut names: VecDeque<Vec<u8>> = names_of(path).collect();
         let mut links = 0;
         while let Some(name) = names.pop_front() {
             match &name[..] {
                 b"." => continue,
                 b".." => {
-                    way.pop();
+                    ancestors.pop();
                     continue;
                 }
                 _ => {}
             }
-            let found = self.find(way.last().unwrap_or(&root), &name)?;
+            let found = self.find(ancestors.last().unwrap_or(&root), &name)?;
             if found.kind != Kind::Symlink || names.is_empty() && !follow_last {
-                way.push(found);
+                ancestors.push(found);
                 continue;
             }
             links += 1;
@@ -42,13 +42,13 @@ impl Filesystem {
             }
             let target = self.read_link(&found)?;
             if target.starts_with(b"/") {
-                way.clear();
+                ancestors.clear();
             }
             for name in names_of(&target).collect::<Vec<_>>().into_iter().rev() {
                 names.push_front(name);
             }
         }
-        Ok(way.pop().unwrap_or(root))
+        Ok(ancestors.pop().unwrap_or(root))
     }
 }
 

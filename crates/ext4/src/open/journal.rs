@@ -18,14 +18,14 @@ use crate::superblock_backup;
 const STATE_ERROR: u16 = 2;
 
 /// Size in bytes of the metadata cache for looking up the journal's blocks.
-const CACHE: usize = 1 << 20;
+const JOURNAL_CACHE_BYTES: usize = 1 << 20;
 
 /// Bytes that recovery may change in addition to the journaled blocks: superblocks.
-const SLACK: u64 = 1 << 20;
+const EXTRA_OVERLAY_BYTES: u64 = 1 << 20;
 
-/// Purpose of opening a file system.
+/// OpenMode of opening a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum OpenMode {
     /// For reading: the device is not written.
     Read,
     /// Only to recover it in place.
@@ -50,7 +50,7 @@ pub(crate) struct Opened {
 pub(crate) fn open(
     device: Arc<dyn Device>,
     external: Option<Arc<dyn Device>>,
-    purpose: Purpose,
+    mode: OpenMode,
 ) -> Result<Opened> {
     let (geometry, mut superblock) = Geometry::read_torn(&*device)?;
     // The journal may hold an intact copy of a torn superblock. If a backup confirms it, only its checksum is wrong.
@@ -61,7 +61,7 @@ pub(crate) fn open(
         torn = None;
     }
     let unwritable = geometry.unwritable();
-    if purpose == Purpose::Write && !unwritable.is_empty() {
+    if mode == OpenMode::Write && !unwritable.is_empty() {
         return Err(Error::Unsupported(format!("writing with feature {}", unwritable.join(", "))));
     }
     let needs_recovery = geometry.incompat.contains(Incompat::NEEDS_RECOVERY);
@@ -72,23 +72,27 @@ pub(crate) fn open(
     if needs_recovery && !has_journal {
         return Err(Corruption::new("superblock: recovery is needed, but there is no journal").into());
     }
-    if confirmed && purpose != Purpose::Read {
+    if confirmed && mode != OpenMode::Read {
         superblock.write(&*device)?;
         device.flush()?;
     }
-    if !has_journal || purpose == Purpose::Read && !needs_recovery {
+    if !has_journal || mode == OpenMode::Read && !needs_recovery {
         return Ok(Opened { device, geometry, superblock, journal: None, recovered: None });
     }
     let mut log = find(&device, external, &geometry, &superblock)?;
     let mut device = device;
-    if purpose == Purpose::Read {
+    if mode == OpenMode::Read {
         let room = room(&log, &geometry);
         let journal = log.device().clone();
         device = Arc::new(Overlay::new(device, room));
         if confirmed {
             superblock.write(&*device)?;
         }
-        log.move_to(if log.is_external() { Arc::new(Overlay::new(journal, SLACK)) } else { device.clone() });
+        log.move_to(if log.is_external() {
+            Arc::new(Overlay::new(journal, EXTRA_OVERLAY_BYTES))
+        } else {
+            device.clone()
+        });
     }
     let mut journal = log.superblock()?;
     if !needs_recovery {
@@ -111,10 +115,11 @@ pub(crate) fn open(
                 fast_changes = found.fast.len();
                 found = recovery.read()?;
             }
-            Err(error) if purpose == Purpose::Read => {
+            Err(error) if mode == OpenMode::Read => {
                 let changes = found.fast.len();
                 tracing::warn!(
-                    "cannot apply {changes} changes of fast commits: {error}; they are missing from this read-only view"
+                    "cannot apply {changes} changes of fast commits: {}; they are missing from this read-only view",
+                    error.cause()
                 );
             }
             Err(error) => {
@@ -145,7 +150,7 @@ pub fn recover(device: Arc<dyn Device>, journal: Option<Arc<dyn Device>>) -> Res
     if device.is_read_only() || journal.as_ref().is_some_and(|journal| journal.is_read_only()) {
         return Err(Error::Journal("recovery needs write access to the device and the journal".into()));
     }
-    Ok(open(device, journal, Purpose::Recover)?.recovered)
+    Ok(open(device, journal, OpenMode::Recover)?.recovered)
 }
 
 /// Returns the internal journal of a file system opened for reading, if it has one that can be located.
@@ -158,10 +163,10 @@ pub(crate) fn inside(
     has_journal.then(|| find(device, None, geometry, superblock).ok()).flatten()
 }
 
-/// Upper bound of the memory for changes by recovery: at worst each journal block changes a different piece of an overlay, and is
+/// Upper bound of the memory for changes by recovery: at worst each journal block changes a different page of an overlay, and is
 /// changed again by fast commits, which become a transaction.
 fn room(log: &JournalArea, geometry: &Geometry) -> u64 {
-    2 * u64::from(log.blocks()) * u64::from(geometry.block_size.max(4096)) + SLACK
+    2 * u64::from(log.blocks()) * u64::from(geometry.block_size.max(4096)) + EXTRA_OVERLAY_BYTES
 }
 
 /// Locates the blocks of the journal.
@@ -185,7 +190,7 @@ fn find(
     if external.is_some() {
         return Err(Error::Journal("it is inside the file system, not on the given device".into()));
     }
-    let store = MetadataCache::new(device.clone(), geometry, CACHE);
+    let store = MetadataCache::new(device.clone(), geometry, JOURNAL_CACHE_BYTES);
     let inode = match Inode::read(geometry, &store, number) {
         // Metadata that locates the inode may be torn; recovery repairs it.
         Err(Error::Corrupt(_) | Error::NotFound) if superblock.jnl_backup_type == 1 => {
@@ -212,8 +217,8 @@ fn mark_recovered(
     let incompat = superblock.feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits();
     superblock.feature_incompat = incompat.into();
     // Errors are recorded outside of the journal, so a journaled superblock may be older.
-    let known = before.state.get() & STATE_ERROR;
-    let state = superblock.state.get() | known | if failed { STATE_ERROR } else { 0 };
+    let recorded = before.state.get() & STATE_ERROR;
+    let state = superblock.state.get() | recorded | if failed { STATE_ERROR } else { 0 };
     superblock.state = state.into();
     if Geometry::check(before).is_ok() && before.error_count.get() > superblock.error_count.get() {
         superblock.take_errors(before);

@@ -2,7 +2,7 @@
 
 mod fast_commit_replay;
 mod journal;
-mod system_zone;
+mod setup_system_zone;
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::filesystem::Filesystem;
 use crate::journal::{JournalArea, JournalWriter, Recovered};
 use crate::layout::{Incompat, RawSuperblock, superblock_state};
 use crate::locks::Locks;
-use crate::orphan_lists::Orphans;
+use crate::orphan_slots::Orphans;
 use crate::superblock::Geometry;
 use crate::system_zone::SystemZone;
 use crate::{directory, map, orphans, xattr};
-use journal::{Opened, Purpose};
+use journal::{OpenMode, Opened};
 
 /// Size of the metadata cache in bytes.
-const CACHE: usize = 32 << 20;
+const METADATA_CACHE_BYTES: usize = 32 << 20;
 
 /// The checksums of the formats that this crate knows.
 const TRIGGERS: ChecksumTriggers = ChecksumTriggers {
@@ -51,14 +51,14 @@ impl Filesystem {
     /// # Errors
     /// The errors of `open`; [`Error::Journal`] if the journal belongs to another file system.
     pub fn open_with_journal(device: Arc<dyn Device>, journal: Option<Arc<dyn Device>>) -> Result<Self> {
-        let opened = journal::open(device, journal, Purpose::Read)?;
+        let opened = journal::open(device, journal, OpenMode::Read)?;
         if let Some(Recovered { transactions, blocks, .. }) = opened.recovered {
             tracing::info!("journal: replayed {transactions} transactions with {blocks} blocks in memory");
         }
         let Opened { device, geometry, superblock, recovered, .. } = opened;
-        let store = Arc::new(MetadataCache::new(device, &geometry, CACHE));
+        let store = Arc::new(MetadataCache::new(device, &geometry, METADATA_CACHE_BYTES));
         let journal = journal::inside(store.device(), &geometry, &superblock);
-        store.protect(SystemZone::known(&store, journal.as_ref()));
+        store.protect(SystemZone::of_readable(&store, journal.as_ref()));
         Ok(Self::assemble((geometry, superblock), store, None, recovered))
     }
 
@@ -66,8 +66,14 @@ impl Filesystem {
     /// them to their final locations.
     pub(crate) fn unjournaled(device: Arc<dyn Device>, journal: &JournalArea) -> Result<Self> {
         let (geometry, superblock) = Geometry::read(&*device)?;
-        let store =
-            Arc::new(MetadataCache::writable(device, &geometry, superblock.clone(), None, CACHE, TRIGGERS));
+        let store = Arc::new(MetadataCache::writable(
+            device,
+            &geometry,
+            superblock.clone(),
+            None,
+            METADATA_CACHE_BYTES,
+            TRIGGERS,
+        ));
         store.protect(SystemZone::of(&store, Some(journal))?);
         let allocator = Allocator::new(&store, 0)?;
         Ok(Self::assemble((geometry, superblock), store, Some(allocator), None))
@@ -96,7 +102,7 @@ impl Filesystem {
             return Err(Error::ReadOnly);
         }
         let Opened { device, geometry, superblock, journal, recovered } =
-            journal::open(device, journal, Purpose::Write)?;
+            journal::open(device, journal, OpenMode::Write)?;
         let wide = geometry.incompat.contains(Incompat::BIT64);
         let sums = geometry.checksum_seed.is_some();
         // Check the zone before anything is written.
@@ -105,7 +111,14 @@ impl Filesystem {
             SystemZone::of(&store, journal.as_ref().map(|(log, _)| log))?
         };
         let ring = journal.map(|(log, _)| JournalWriter::open(log, wide, sums)).transpose()?;
-        let store = MetadataCache::writable(device, &geometry, superblock.clone(), ring, CACHE, TRIGGERS);
+        let store = MetadataCache::writable(
+            device,
+            &geometry,
+            superblock.clone(),
+            ring,
+            METADATA_CACHE_BYTES,
+            TRIGGERS,
+        );
         store.protect(zone);
         let store = Arc::new(store);
         let allocator = Allocator::new(&store, allocate::reserved(&superblock, geometry.incompat))?;
@@ -113,9 +126,9 @@ impl Filesystem {
         let timer = CommitTimer::start(&store)?;
         let mut fs = Self::assemble((geometry, superblock), store, Some(allocator), recovered);
         fs.timer = Some(timer);
-        let settled = fs.settle_orphans()?;
-        if settled > 0 {
-            tracing::info!("deleted or truncated {settled} orphan inodes");
+        let processed = fs.process_orphans()?;
+        if processed > 0 {
+            tracing::info!("deleted or truncated {processed} orphan inodes");
         }
         Ok(fs)
     }
@@ -133,8 +146,8 @@ impl Filesystem {
             locks: Locks::new(),
             orphans: Orphans::default(),
             allocator,
-            moves: Mutex::default(),
-            shared_xattrs: Mutex::default(),
+            rename_lock: Mutex::default(),
+            xattr_block_cache: Mutex::default(),
             timer: None,
             recovered,
         }

@@ -2,17 +2,17 @@
 
 use std::collections::HashMap;
 
+use crate::block_mapping::Mapping;
 use crate::buffer::{BlockKind, Handle, MetadataCache};
 use crate::checksum::crc32c;
 use crate::error::{Corruption, Result};
 use crate::filesystem::Filesystem;
 use crate::layout::Compat;
 use crate::map;
-use crate::mapped_range::Mapping;
-use crate::orphan_lists::OrphanFileSlots;
+use crate::orphan_slots::OrphanFileSlots;
 
 /// Size in bytes of the tail of a block: magic and checksum.
-const TAIL: usize = 8;
+const TAIL_BYTES: usize = 8;
 
 /// `EXT4_ORPHAN_BLOCK_MAGIC`.
 const MAGIC: u32 = 0x0b10_ca04;
@@ -28,7 +28,7 @@ pub(crate) fn fill_sum(seed: u32, number: u64, bytes: &mut [u8]) {
 }
 
 fn sum(seed: u32, number: u64, bytes: &[u8]) -> u32 {
-    crc32c(crc32c(seed, &number.to_le_bytes()), &bytes[..bytes.len() - TAIL])
+    crc32c(crc32c(seed, &number.to_le_bytes()), &bytes[..bytes.len() - TAIL_BYTES])
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -45,22 +45,22 @@ impl OrphanFileSlots {
         let inode = fs.inode(number)?;
         let length = (inode.size >> fs.geometry.block_bits).min(MAX_BLOCKS.into()) as u32;
         let mut slots = Self {
-            seal: BlockKind::Orphans(inode.number, inode.generation),
+            kind: BlockKind::Orphans(inode.number, inode.generation),
             blocks: Vec::new(),
-            per_block: (fs.geometry.block_size as usize - TAIL) / 4,
+            per_block: (fs.geometry.block_size as usize - TAIL_BYTES) / 4,
             taken: HashMap::new(),
             free: Vec::new(),
         };
         for logical in 0..length {
             let run = map::map(&fs.geometry, &fs.store, &inode, logical, 1)?;
-            let Mapping::Written(block) = run.place else {
+            let Mapping::Written(block) = run.mapping else {
                 return Err(Corruption::new("orphan file: has holes").inode(number).into());
             };
             slots.blocks.push(block);
             let bytes = slots.get(&fs.store, block)?;
-            for place in 0..slots.per_block {
-                let slot = logical as usize * slots.per_block + place;
-                match word(&bytes, place * 4) {
+            for index in 0..slots.per_block {
+                let slot = logical as usize * slots.per_block + index;
+                match word(&bytes, index * 4) {
                     0 => slots.free.push(slot),
                     inode => drop(slots.taken.insert(inode, slot)),
                 }
@@ -72,17 +72,17 @@ impl OrphanFileSlots {
     }
 
     fn get(&self, store: &MetadataCache, block: u64) -> Result<std::sync::Arc<[u8]>> {
-        store.get(block, self.seal, |bytes| self.verify(store, block, bytes))
+        store.get(block, self.kind, |bytes| self.verify(store, block, bytes))
     }
 
     fn verify(&self, store: &MetadataCache, block: u64, bytes: &[u8]) -> Result<()> {
         let wrong = |what: String| Err(Corruption::new(format!("orphan file: {what}")).block(block).into());
-        let magic = word(bytes, bytes.len() - TAIL);
+        let magic = word(bytes, bytes.len() - TAIL_BYTES);
         if magic != MAGIC {
             return wrong(format!("invalid magic {magic:#010x}"));
         }
         if let (Some(seed), BlockKind::Orphans(inode, generation)) =
-            (store.geometry().checksum_seed, self.seal)
+            (store.geometry().checksum_seed, self.kind)
         {
             let computed = sum(crate::checksum::owner_seed(seed, inode, generation), block, bytes);
             let stored = word(bytes, bytes.len() - 4);
@@ -120,7 +120,7 @@ impl OrphanFileSlots {
         let at = slot % self.per_block * 4;
         let store = handle.store();
         let verify = |bytes: &[u8]| self.verify(store, block, bytes);
-        handle.change(block, self.seal, verify, |bytes| {
+        handle.change(block, self.kind, verify, |bytes| {
             bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
             Ok(())
         })

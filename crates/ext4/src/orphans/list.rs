@@ -6,7 +6,7 @@ use crate::buffer::Handle;
 use crate::error::{Corruption, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
-use crate::orphan_lists::OrphanList;
+use crate::orphan_slots::OrphanList;
 
 impl OrphanList {
     /// Reads the list that a crash left, guarding against cycles.
@@ -39,14 +39,14 @@ impl OrphanList {
     }
 
     pub(super) fn remove(&mut self, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
-        let Some(place) = self.0.iter().position(|&number| number == inode.number) else { return Ok(()) };
-        let before = place.checked_sub(1).map_or(0, |place| self.0[place]);
-        match self.0.get(place + 1) {
+        let Some(index) = self.0.iter().position(|&number| number == inode.number) else { return Ok(()) };
+        let before = index.checked_sub(1).map_or(0, |index| self.0[index]);
+        match self.0.get(index + 1) {
             Some(&after) => Inode::set_deletion(handle, after, before)?,
             None => handle.store().change_superblock(handle, |raw| raw.last_orphan.set(before)),
         }
         Inode::set_deletion(handle, inode.number, 0)?;
-        self.0.remove(place);
+        self.0.remove(index);
         Ok(())
     }
 }

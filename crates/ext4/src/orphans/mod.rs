@@ -10,7 +10,7 @@ mod mount;
 #[cfg(test)]
 mod tests;
 
-use crate::orphan_lists::OrphanLists;
+use crate::orphan_slots::OrphanLists;
 
 use crate::buffer::Handle;
 use crate::error::{Error, Result};
@@ -29,9 +29,9 @@ impl Filesystem {
     ///
     /// # Errors
     /// The errors of [`inode`](Self::inode), and [`Error::NotFound`] for a freed inode.
-    pub(crate) fn living(&self, number: u32) -> Result<Inode> {
+    pub(crate) fn inode_in_use(&self, number: u32) -> Result<Inode> {
         let inode = self.inode(number)?;
-        match inode.links > 0 || self.orphans.holds(number) {
+        match inode.links > 0 || self.orphans.contains(number) {
             true => Ok(inode),
             false => Err(Error::NotFound),
         }
@@ -41,7 +41,7 @@ impl Filesystem {
 /// Records an inode as an orphan, and saves it.
 pub(crate) fn add(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
     let mut state = fs.orphans.0.lock();
-    if state.holds(inode.number) {
+    if state.contains(inode.number) {
         return inode.save(handle);
     }
     let OrphanLists { file, list } = &mut *state;

@@ -4,12 +4,12 @@ use super::{CREDITS, remove};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Kind;
-use crate::orphan_lists::OrphanFileSlots;
-use crate::orphan_lists::OrphanList;
+use crate::orphan_slots::OrphanFileSlots;
+use crate::orphan_slots::OrphanList;
 
 impl Filesystem {
     /// Frees and truncates the orphans that a crash left; returns their number.
-    pub(crate) fn settle_orphans(&self) -> Result<u32> {
+    pub(crate) fn process_orphans(&self) -> Result<u32> {
         let numbers = {
             let mut state = self.orphans.0.lock();
             state.file = OrphanFileSlots::read(self)?;
@@ -18,7 +18,7 @@ impl Filesystem {
             numbers.extend_from_slice(state.list.numbers());
             numbers
         };
-        let mut settled = 0;
+        let mut processed = 0;
         for number in numbers {
             let inode = match self.inode(number) {
                 // A slot may list an inode that is free already.
@@ -39,8 +39,8 @@ impl Filesystem {
                 inode.save(&mut handle)?;
                 handle.complete();
             }
-            settled += 1;
+            processed += 1;
         }
-        Ok(settled)
+        Ok(processed)
     }
 }

@@ -24,7 +24,7 @@ fn fsck(path: &Path, how: &[&str]) -> String {
 }
 
 /// Creates a file without links, like one that was unlinked while open.
-fn nameless(fs: &Filesystem) -> u32 {
+fn tmpfile(fs: &Filesystem) -> u32 {
     let mut handle = fs.store.begin(20 + CREDITS).unwrap();
     let number = fs.allocator().unwrap().take_inode(&mut handle, ROOT, false, false).unwrap();
     let root = fs.inode(ROOT).unwrap();
@@ -49,7 +49,7 @@ fn nameless(fs: &Filesystem) -> u32 {
     number
 }
 
-fn settles(mkfs: &[&str]) {
+fn process(mkfs: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
     fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
@@ -61,7 +61,7 @@ fn settles(mkfs: &[&str]) {
     }
     let engine = open(&image);
     let free = engine.free();
-    let numbers: Vec<u32> = (0..30).map(|_| nameless(&engine)).collect();
+    let numbers: Vec<u32> = (0..30).map(|_| tmpfile(&engine)).collect();
     for number in numbers.iter().skip(5).step_by(3) {
         engine.evict_inode(*number).unwrap();
     }
@@ -85,16 +85,16 @@ fn settles(mkfs: &[&str]) {
 
 #[test]
 fn in_the_list() {
-    settles(&[]);
-    settles(&["-O", "^metadata_csum", "-I", "128"]);
+    process(&[]);
+    process(&["-O", "^metadata_csum", "-I", "128"]);
 }
 
 #[test]
 fn in_the_file() {
-    settles(&["-O", "orphan_file"]);
+    process(&["-O", "orphan_file"]);
 }
 
 #[test]
 fn in_the_list_of_ext3() {
-    settles(&["-t", "ext3"]);
+    process(&["-t", "ext3"]);
 }

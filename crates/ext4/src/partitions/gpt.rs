@@ -9,16 +9,16 @@ use crate::error::{Corruption, Error, Result};
 const SIGNATURE: &[u8] = b"EFI PART";
 
 /// Size in bytes of the fields of a header.
-const HEADER: usize = 92;
+const HEADER_BYTES: usize = 92;
 
 /// Size in bytes of the fields of an entry.
-const ENTRY: usize = 128;
+const ENTRY_BYTES: usize = 128;
 
 /// Maximum number of entries read; tables have 128.
 const MAX_ENTRIES: u32 = 4096;
 
 /// Sector sizes of disks in bytes.
-const SECTORS: [u64; 2] = [512, 4096];
+const SECTOR_SIZES: [u64; 2] = [512, 4096];
 
 /// A header with a correct checksum.
 struct Header {
@@ -33,7 +33,7 @@ struct Header {
 pub(super) fn read(device: &dyn Device, announced: bool) -> Result<Option<Table>> {
     let mut damage = None;
     // The primary header is in the second sector.
-    let first = SECTORS.map(|size| (size, size, false));
+    let first = SECTOR_SIZES.map(|size| (size, size, false));
     let last = last(device).map(|(size, at)| (size, at, true));
     for (size, at, is_backup) in first.into_iter().chain(last) {
         // A backup without any other sign of a GPT may be a leftover of the disk's previous use.
@@ -79,7 +79,7 @@ pub(super) fn read_backup(device: &dyn Device) -> Result<Option<Table>> {
 
 /// Returns the offset of the backup header for each sector size: it is in the last sector.
 fn last(device: &dyn Device) -> [(u64, u64); 2] {
-    SECTORS.map(|size| (size, (device.size() / size).saturating_sub(1) * size))
+    SECTOR_SIZES.map(|size| (size, (device.size() / size).saturating_sub(1) * size))
 }
 
 fn header(device: &dyn Device, size: u64, at: u64) -> Result<Option<Header>> {
@@ -88,7 +88,7 @@ fn header(device: &dyn Device, size: u64, at: u64) -> Result<Option<Header>> {
     };
     let wrong = |what: String| Err(Corruption::new(format!("partition table at {at}: {what}")).into());
     let length = u32_at(&bytes, 12) as usize;
-    if !(HEADER..=bytes.len()).contains(&length) {
+    if !(HEADER_BYTES..=bytes.len()).contains(&length) {
         return wrong(format!("invalid header length {length}"));
     }
     let (mut summed, stored) = (bytes, u32_at(&bytes, 16));
@@ -101,7 +101,7 @@ fn header(device: &dyn Device, size: u64, at: u64) -> Result<Option<Header>> {
         return wrong(format!("the header names another location, sector {}", u64_at(&bytes, 24)));
     }
     let (count, entry) = (u32_at(&bytes, 80), u32_at(&bytes, 84) as usize);
-    if count > MAX_ENTRIES || !(ENTRY..=4096).contains(&entry) || !entry.is_power_of_two() {
+    if count > MAX_ENTRIES || !(ENTRY_BYTES..=4096).contains(&entry) || !entry.is_power_of_two() {
         return wrong(format!("invalid count of {count} entries of {entry} bytes"));
     }
     let Some(entries_at) = u64_at(&bytes, 72).checked_mul(size) else {
@@ -128,11 +128,11 @@ fn entries(device: &dyn Device, header: &Header) -> Result<Vec<Partition>> {
         }
         let (first, last) = (u64_at(entry, 32), u64_at(entry, 40));
         let sectors = last.checked_sub(first).and_then(|less| less.checked_add(1));
-        let place = sectors.and_then(|sectors| {
+        let range = sectors.and_then(|sectors| {
             let (start, size) = (first.checked_mul(header.sector)?, sectors.checked_mul(header.sector)?);
             (start.checked_add(size)? <= device.size()).then_some((start, size))
         });
-        let Some((start, size)) = place else {
+        let Some((start, size)) = range else {
             return wrong(format!(
                 "partition {number} has sectors {first} to {last}, which are not on the disk"
             ));
@@ -142,7 +142,7 @@ fn entries(device: &dyn Device, header: &Header) -> Result<Vec<Partition>> {
             start,
             size,
             kind: guid(&entry[..16]),
-            label: name(&entry[56..ENTRY]),
+            label: name(&entry[56..ENTRY_BYTES]),
             uuid: guid(&entry[16..32]),
         });
     }
@@ -166,7 +166,7 @@ fn name(bytes: &[u8]) -> Option<String> {
 mod tests {
     /// Of the polynomials with 32 bits, UEFI means that of ISO 3309.
     #[test]
-    fn the_check_value_of_the_standard() {
+    fn crc32_check_value() {
         assert_eq!(super::crc32(b"123456789"), 0xcbf4_3926);
     }
 }

@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::error::Result;
 
 /// Default sector size in bytes.
-const SECTOR: u64 = 512;
+const SECTOR_BYTES: u64 = 512;
 
 /// Type of a partition table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,15 +71,15 @@ pub fn read(device: &dyn Device) -> Result<Option<Table>> {
     match mbr::read(device, &boot)? {
         Some(table) => Ok(Some(table)),
         // The start of the disk, and with it the primary table, was wiped, but the backup was not.
-        None if boot == [0; SECTOR as usize] => gpt::read_backup(device),
+        None if boot == [0; SECTOR_BYTES as usize] => gpt::read_backup(device),
         None => Ok(None),
     }
 }
 
 /// Reads 512 bytes of the device; `None` beyond its end.
-fn sector(device: &dyn Device, offset: u64) -> Result<Option<[u8; SECTOR as usize]>> {
-    let mut bytes = [0; SECTOR as usize];
-    if offset.checked_add(SECTOR).is_none_or(|end| end > device.size()) {
+fn sector(device: &dyn Device, offset: u64) -> Result<Option<[u8; SECTOR_BYTES as usize]>> {
+    let mut bytes = [0; SECTOR_BYTES as usize];
+    if offset.checked_add(SECTOR_BYTES).is_none_or(|end| end > device.size()) {
         return Ok(None);
     }
     device.read_at(offset, &mut bytes)?;

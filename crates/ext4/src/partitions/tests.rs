@@ -32,7 +32,7 @@ const MBR: &str = "label: dos\nlabel-id: 0x12345678\n1: size=1M, type=c\n2: size
                    5: size=2M\n6: size=3M, type=82\n";
 
 #[test]
-fn a_gpt_is_read() {
+fn gpt_is_read() {
     let Some(disk) = disk(GPT) else { return };
     let table = table(disk).unwrap().unwrap();
     assert_eq!((table.scheme, table.is_backup, table.partitions.len()), (Scheme::Gpt, false, 2));
@@ -44,13 +44,13 @@ fn a_gpt_is_read() {
 }
 
 #[test]
-fn the_second_copy_of_a_gpt_counts_where_the_first_is_damaged() {
+fn backup_gpt_replaces_damaged_primary() {
     let Some(disk) = disk(GPT) else { return };
-    for place in [512 + 40, 1024 + 56, 512] {
+    for offset in [512 + 40, 1024 + 56, 512] {
         let mut damaged = disk.clone();
-        damaged[place] ^= 1;
+        damaged[offset] ^= 1;
         let table = table(damaged).unwrap().unwrap();
-        assert!(table.is_backup && table.partitions.len() == 2, "{place}");
+        assert!(table.is_backup && table.partitions.len() == 2, "{offset}");
     }
     let mut damaged = disk.clone();
     let end = damaged.len();
@@ -61,7 +61,7 @@ fn the_second_copy_of_a_gpt_counts_where_the_first_is_damaged() {
 }
 
 #[test]
-fn the_second_copy_of_a_gpt_is_found_behind_a_wiped_beginning() {
+fn backup_gpt_is_found_after_wiped_start() {
     let Some(disk) = disk(GPT) else { return };
     let mut wiped = disk.clone();
     wiped[..34 * 512].fill(0);
@@ -88,7 +88,7 @@ fn logical_partitions_are_found() {
 }
 
 #[test]
-fn a_chain_of_records_that_leads_into_itself_ends() {
+fn cyclic_boot_record_chain_ends() {
     let Some(mut disk) = disk(MBR) else { return };
     // The first record of the chain names itself as the next: sector 1 of the extended partition would be 0.
     let at = (2 << 20) + 446;
@@ -101,7 +101,7 @@ fn a_chain_of_records_that_leads_into_itself_ends() {
 }
 
 #[test]
-fn no_table_is_no_error() {
+fn missing_table_is_not_an_error() {
     assert_eq!(table(Vec::new()).unwrap(), None);
     assert_eq!(table(vec![0; 1 << 20]).unwrap(), None);
 }

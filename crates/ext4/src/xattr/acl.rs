@@ -3,35 +3,35 @@
 use crate::error::{Corruption, Error, Result};
 
 /// Version of the on-disk form.
-const STORED: u32 = 1;
+const STORED_VERSION: u32 = 1;
 /// Version of the `getxattr(2)` form.
-const SHOWN: u32 = 2;
+const SYSCALL_VERSION: u32 = 2;
 
 /// Tags of entries that name a user or a group.
-const NAMED: [u16; 2] = [0x02, 0x08];
+const NAMED_TAGS: [u16; 2] = [0x02, 0x08];
 /// Tags of entries without a user or group ID.
-const UNNAMED: [u16; 4] = [0x01, 0x04, 0x10, 0x20];
+const UNNAMED_TAGS: [u16; 4] = [0x01, 0x04, 0x10, 0x20];
 /// ID of an entry without one.
-const NOBODY: u32 = u32::MAX;
+const UNDEFINED_ID: u32 = u32::MAX;
 
 /// Converts an ACL from the on-disk form to that of `getxattr(2)`.
 pub(super) fn to_xattr(stored: &[u8]) -> Result<Vec<u8>> {
     let wrong = || Corruption::new("invalid ACL").into();
     let Some((version, mut rest)) = stored.split_first_chunk() else { return Err(wrong()) };
-    if u32::from_le_bytes(*version) != STORED {
+    if u32::from_le_bytes(*version) != STORED_VERSION {
         return Err(wrong());
     }
-    let mut shown = SHOWN.to_le_bytes().to_vec();
+    let mut shown = SYSCALL_VERSION.to_le_bytes().to_vec();
     while !rest.is_empty() {
         let Some((&[t0, t1, p0, p1], after)) = rest.split_first_chunk() else { return Err(wrong()) };
         rest = after;
         let tag = u16::from_le_bytes([t0, t1]);
-        let id = if NAMED.contains(&tag) {
+        let id = if NAMED_TAGS.contains(&tag) {
             let Some((id, after)) = rest.split_first_chunk() else { return Err(wrong()) };
             rest = after;
             u32::from_le_bytes(*id)
-        } else if UNNAMED.contains(&tag) {
-            NOBODY
+        } else if UNNAMED_TAGS.contains(&tag) {
+            UNDEFINED_ID
         } else {
             return Err(wrong());
         };
@@ -70,7 +70,7 @@ impl Acl {
     /// version.
     pub(crate) fn from_xattr(shown: &[u8]) -> Result<Option<Self>> {
         let Some((version, rest)) = shown.split_first_chunk() else { return Err(Error::Invalid) };
-        if u32::from_le_bytes(*version) != SHOWN {
+        if u32::from_le_bytes(*version) != SYSCALL_VERSION {
             return Err(Error::Unsupported("this version of ACLs".into()));
         }
         let entry = |bytes: &[u8]| {
@@ -102,13 +102,13 @@ impl Acl {
 
     fn is_valid(&self) -> bool {
         let known = |entry: &Entry| {
-            let named = NAMED.contains(&entry.tag);
+            let named = NAMED_TAGS.contains(&entry.tag);
             entry.permissions <= 7
-                && (named || UNNAMED.contains(&entry.tag))
-                && (!named || entry.id != NOBODY)
+                && (named || UNNAMED_TAGS.contains(&entry.tag))
+                && (!named || entry.id != UNDEFINED_ID)
         };
         let count = |tag| self.0.iter().filter(|entry| entry.tag == tag).count();
-        let named = self.0.iter().any(|entry| NAMED.contains(&entry.tag));
+        let named = self.0.iter().any(|entry| NAMED_TAGS.contains(&entry.tag));
         self.0.iter().all(known)
             && self.0.is_sorted_by_key(|entry| entry.tag)
             && [tag::USER_OBJ, tag::GROUP_OBJ, tag::OTHER].map(count) == [1; 3]
@@ -118,11 +118,11 @@ impl Acl {
 
     /// Encodes the on-disk form.
     pub(crate) fn to_stored(&self) -> Vec<u8> {
-        let mut stored = STORED.to_le_bytes().to_vec();
+        let mut stored = STORED_VERSION.to_le_bytes().to_vec();
         for Entry { tag, permissions, id } in &self.0 {
             stored.extend(tag.to_le_bytes());
             stored.extend(permissions.to_le_bytes());
-            if NAMED.contains(tag) {
+            if NAMED_TAGS.contains(tag) {
                 stored.extend(id.to_le_bytes());
             }
         }
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     fn shown(entries: &[(u16, u16, u32)]) -> Vec<u8> {
-        let mut bytes = SHOWN.to_le_bytes().to_vec();
+        let mut bytes = SYSCALL_VERSION.to_le_bytes().to_vec();
         for (tag, permissions, id) in entries {
             bytes.extend(tag.to_le_bytes());
             bytes.extend(permissions.to_le_bytes());
@@ -183,8 +183,13 @@ mod tests {
         bytes
     }
 
-    const NAMES: [(u16, u16, u32); 5] =
-        [(1, 7, NOBODY), (2, 5, 1234), (4, 6, NOBODY), (0x10, 4, NOBODY), (0x20, 0, NOBODY)];
+    const NAMES: [(u16, u16, u32); 5] = [
+        (1, 7, UNDEFINED_ID),
+        (2, 5, 1234),
+        (4, 6, UNDEFINED_ID),
+        (0x10, 4, UNDEFINED_ID),
+        (0x20, 0, UNDEFINED_ID),
+    ];
 
     #[test]
     fn both_forms_say_the_same() {
@@ -197,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_acl_is_refused() {
+    fn invalid_acl_is_refused() {
         let refused = |entries: &[_]| matches!(Acl::from_xattr(&shown(entries)), Err(Error::Invalid));
         let mut swapped = NAMES;
         swapped.swap(0, 1);
@@ -205,8 +210,16 @@ mod tests {
         assert!(refused(&NAMES[..4]), "no entry for others");
         let without_mask: Vec<_> = NAMES.into_iter().filter(|entry| entry.0 != 0x10).collect();
         assert!(refused(&without_mask));
-        assert!(refused(&[(1, 8, NOBODY), (4, 0, NOBODY), (0x20, 0, NOBODY)]), "an invalid permission");
-        assert!(refused(&[(1, 7, NOBODY), (3, 0, NOBODY), (4, 0, NOBODY), (0x20, 0, NOBODY)]));
+        assert!(
+            refused(&[(1, 8, UNDEFINED_ID), (4, 0, UNDEFINED_ID), (0x20, 0, UNDEFINED_ID)]),
+            "an invalid permission"
+        );
+        assert!(refused(&[
+            (1, 7, UNDEFINED_ID),
+            (3, 0, UNDEFINED_ID),
+            (4, 0, UNDEFINED_ID),
+            (0x20, 0, UNDEFINED_ID)
+        ]));
         assert!(Acl::from_xattr(&shown(&[])).unwrap().is_none());
         assert!(Acl::from_xattr(&shown(&NAMES)[..11]).is_err());
     }
@@ -217,7 +230,8 @@ mod tests {
         assert_eq!(acl.mode(), (0o740, false));
         acl.set_mode(0o611);
         assert_eq!(acl.mode(), (0o611, false));
-        let plain = Acl::from_xattr(&shown(&[(1, 6, NOBODY), (4, 4, NOBODY), (0x20, 1, NOBODY)]));
+        let plain =
+            Acl::from_xattr(&shown(&[(1, 6, UNDEFINED_ID), (4, 4, UNDEFINED_ID), (0x20, 1, UNDEFINED_ID)]));
         assert_eq!(plain.unwrap().unwrap().mode(), (0o641, true));
         let (inherited, mode) = Acl::from_xattr(&shown(&NAMES)).unwrap().unwrap().inherit(0o4664);
         assert_eq!((mode, inherited.mode()), (0o4640, (0o640, false)));

@@ -16,10 +16,10 @@ pub(crate) struct Attribute {
     pub(crate) value: Vec<u8>,
 }
 
-const HEADER: usize = size_of::<XattrHeader>();
+const HEADER_BYTES: usize = size_of::<XattrHeader>();
 
 /// Size of the word that terminates a list of entries, and of the magic before the entries in an inode.
-const WORD: usize = 4;
+const WORD_BYTES: usize = 4;
 
 impl Attribute {
     fn needed(&self) -> usize {
@@ -57,7 +57,7 @@ fn decode(entries: &[u8], values: &[u8]) -> Result<Vec<Attribute>> {
 
 /// Decodes the attributes behind the fields of an inode.
 pub(super) fn decode_tail(tail: &[u8]) -> Result<Vec<Attribute>> {
-    match tail.split_at_checked(WORD) {
+    match tail.split_at_checked(WORD_BYTES) {
         Some((magic, entries)) if magic == XATTR_MAGIC.to_le_bytes() => decode(entries, entries),
         _ => Ok(Vec::new()),
     }
@@ -65,17 +65,17 @@ pub(super) fn decode_tail(tail: &[u8]) -> Result<Vec<Attribute>> {
 
 /// Decodes the attributes of a verified block.
 pub(super) fn decode_block(block: &[u8]) -> Result<Vec<Attribute>> {
-    decode(&block[HEADER..], block)
+    decode(&block[HEADER_BYTES..], block)
 }
 
 /// Reports whether a list fits into this number of bytes behind the fields of an inode.
 pub(super) fn fits_tail(list: &[Attribute], bytes: usize) -> bool {
-    list.is_empty() || 2 * WORD + list.iter().map(Attribute::needed).sum::<usize>() <= bytes
+    list.is_empty() || 2 * WORD_BYTES + list.iter().map(Attribute::needed).sum::<usize>() <= bytes
 }
 
 /// Reports whether a list fits into a block of this size.
 pub(super) fn fits_block(list: &[Attribute], bytes: usize) -> bool {
-    HEADER + WORD + list.iter().map(Attribute::needed).sum::<usize>() <= bytes
+    HEADER_BYTES + WORD_BYTES + list.iter().map(Attribute::needed).sum::<usize>() <= bytes
 }
 
 /// Writes entries from `start` on and their values at the end of a zeroed area that has room for them; offsets count from `base`.
@@ -105,8 +105,8 @@ fn encode(bytes: &mut [u8], start: usize, base: usize, list: &[&Attribute], hash
 pub(super) fn encode_tail(list: &[Attribute], bytes: usize) -> Vec<u8> {
     let mut tail = vec![0; bytes];
     if !list.is_empty() {
-        tail[..WORD].copy_from_slice(&XATTR_MAGIC.to_le_bytes());
-        encode(&mut tail, WORD, WORD, &list.iter().collect::<Vec<_>>(), false);
+        tail[..WORD_BYTES].copy_from_slice(&XATTR_MAGIC.to_le_bytes());
+        encode(&mut tail, WORD_BYTES, WORD_BYTES, &list.iter().collect::<Vec<_>>(), false);
     }
     tail
 }
@@ -126,7 +126,7 @@ pub(super) fn encode_block(list: &[Attribute], bytes: usize) -> Vec<u8> {
         reserved: [0.into(); 3],
     };
     let mut block = vec![0; bytes];
-    block[..HEADER].copy_from_slice(header.as_bytes());
-    encode(&mut block, HEADER, 0, &list, true);
+    block[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+    encode(&mut block, HEADER_BYTES, 0, &list, true);
     block
 }

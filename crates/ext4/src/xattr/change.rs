@@ -64,8 +64,8 @@ pub(crate) struct Changed {
 }
 
 fn take(list: &mut Vec<Attribute>, index: u8, name: &[u8]) -> Option<Attribute> {
-    let place = list.iter().position(|known| known.index == index && known.name == name)?;
-    Some(list.remove(place))
+    let position = list.iter().position(|xattr| xattr.index == index && xattr.name == name)?;
+    Some(list.remove(position))
 }
 
 impl Lists {
@@ -133,6 +133,6 @@ impl Lists {
     /// Returns the stored value of an attribute.
     pub(crate) fn get(&self, index: u8, name: &[u8]) -> Option<&[u8]> {
         let mut all = self.own.iter().chain(&self.block);
-        all.find(|known| known.index == index && known.name == name).map(|known| &*known.value)
+        all.find(|xattr| xattr.index == index && xattr.name == name).map(|xattr| &*xattr.value)
     }
 }

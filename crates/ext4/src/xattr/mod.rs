@@ -36,10 +36,10 @@ const PREFIXES: [(u8, &str); 8] = [
     (9, "encryption."),
 ];
 
-const SYSTEM: u8 = 7;
+const SYSTEM_PREFIX: u8 = 7;
 
 /// Prefix of the encryption context of an inode, which is hidden from users.
-const ENCRYPTION: u8 = 9;
+const ENCRYPTION_PREFIX: u8 = 9;
 
 /// Maximum length of a value in bytes: the limit of `setxattr(2)`.
 const MAX_VALUE_BYTES: u32 = 64 << 10;
@@ -123,7 +123,7 @@ impl Xattrs<'_> {
     /// Returns the content of an inline file beyond the inode's own 60 bytes.
     pub(crate) fn inline_rest(&self) -> Result<Vec<u8>> {
         let found = self.each(|raw| match (raw.index, raw.name, raw.value) {
-            (SYSTEM, b"data", Value::Here(value)) => Ok(Some(value.to_vec())),
+            (SYSTEM_PREFIX, b"data", Value::Here(value)) => Ok(Some(value.to_vec())),
             _ => Ok(None),
         })?;
         Ok(found.unwrap_or_default())
@@ -168,7 +168,7 @@ impl Xattrs<'_> {
 
 /// Returns the name as in `getxattr(2)`; `None` for internal attributes.
 fn full_name(index: u8, name: &[u8]) -> Option<Vec<u8>> {
-    if index == SYSTEM && name == b"data" || index == ENCRYPTION {
+    if index == SYSTEM_PREFIX && name == b"data" || index == ENCRYPTION_PREFIX {
         return None;
     }
     let (_, prefix) = PREFIXES.iter().find(|(number, _)| *number == index)?;

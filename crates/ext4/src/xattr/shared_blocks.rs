@@ -8,14 +8,14 @@ use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
 use crate::layout::XattrHeader;
-use crate::shared_xattrs::SharedXattrs;
 use crate::superblock::Geometry;
+use crate::xattr_block_cache::XattrBlockCache;
 
 /// Maximum number of inodes that share a block.
 const MAX_REFERENCES: u32 = 1024;
 
-/// Number of attribute blocks remembered for sharing.
-const REMEMBERED: usize = 4096;
+/// Number of attribute blocks in the cache.
+const MAX_CACHED_BLOCKS: usize = 4096;
 
 pub(super) fn read(geometry: &Geometry, store: &MetadataCache, number: u64) -> Result<std::sync::Arc<[u8]>> {
     store.check_file_blocks(number, 1)?;
@@ -44,19 +44,19 @@ pub(super) fn count(handle: &mut Handle<'_>, number: u64, refcount: u32) -> Resu
 
 /// Drops an inode's reference to its attribute block. The caller must save the inode.
 pub(crate) fn release(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
-    fs.shared_xattrs.lock().release(fs, handle, inode)
+    fs.xattr_block_cache.lock().release(fs, handle, inode)
 }
 
-impl SharedXattrs {
+impl XattrBlockCache {
     /// Finds a block other than `but` with the same attributes whose reference count can grow.
     pub(super) fn find(&self, fs: &Filesystem, bytes: &[u8], hash: u32, but: u64) -> Result<Option<u64>> {
         let Some(&number) = self.0.get(&hash).filter(|&&number| hash != 0 && number != but) else {
             return Ok(None);
         };
         let block = read(&fs.geometry, &fs.store, number)?;
-        let known = header(&block)?;
+        let header = header(&block)?;
         let head = size_of::<XattrHeader>();
-        let same = (1..MAX_REFERENCES).contains(&known.refcount.get()) && block[head..] == bytes[head..];
+        let same = (1..MAX_REFERENCES).contains(&header.refcount.get()) && block[head..] == bytes[head..];
         Ok(same.then_some(number))
     }
 
@@ -64,7 +64,7 @@ impl SharedXattrs {
         if hash == 0 {
             return;
         }
-        if self.0.len() >= REMEMBERED {
+        if self.0.len() >= MAX_CACHED_BLOCKS {
             self.0.clear();
         }
         self.0.insert(hash, number);
@@ -86,14 +86,14 @@ impl SharedXattrs {
         if number == 0 {
             return Ok(());
         }
-        let known = header(&read(&fs.geometry, &fs.store, number)?)?;
-        match known.refcount.get() {
+        let header = header(&read(&fs.geometry, &fs.store, number)?)?;
+        match header.refcount.get() {
             0 | 1 => {
-                self.forget(known.hash.get(), number);
+                self.forget(header.hash.get(), number);
                 handle.forget(number);
                 fs.allocator()?.free(handle, number, 1)?;
             }
-            held => count(handle, number, held - 1)?,
+            references => count(handle, number, references - 1)?,
         }
         inode.xattr_block = 0;
         inode.blocks = inode.blocks.saturating_sub(u64::from(fs.geometry.block_size / 512));

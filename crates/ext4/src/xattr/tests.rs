@@ -61,7 +61,7 @@ proptest! {
 }
 
 #[test]
-fn modes_are_obeyed() {
+fn set_mode_is_honoured() {
     let room = Room { own: 96, block: 1024 };
     let mut lists = Lists::default();
     let new = |value: &[u8]| Attribute { index: 1, name: b"a".to_vec(), value: value.to_vec() };
@@ -83,7 +83,7 @@ fn modes_are_obeyed() {
 }
 
 #[test]
-fn names_are_of_namespaces() {
+fn names_require_a_namespace() {
     assert_eq!(split_name(b"user.x").unwrap(), (1, &b"x"[..]));
     assert_eq!(split_name(b"system.posix_acl_default").unwrap(), (3, &b""[..]));
     assert_eq!(split_name(b"security.capability").unwrap(), (6, &b"capability"[..]));

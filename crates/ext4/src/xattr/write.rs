@@ -16,8 +16,8 @@ use crate::time;
 /// and allocating a block.
 pub(crate) const CREDITS: u32 = 2 + 2 * TAKE_CREDITS;
 
-const ACCESS: u8 = 2;
-const DEFAULT: u8 = 3;
+const ACL_ACCESS_INDEX: u8 = 2;
+const ACL_DEFAULT_INDEX: u8 = 3;
 
 /// Reads the attributes of an inode.
 ///
@@ -76,11 +76,11 @@ fn write_block(
         return release(fs, handle, inode);
     };
     let hash = header(&bytes)?.hash.get();
-    let mut shared = fs.shared_xattrs.lock();
+    let mut shared = fs.xattr_block_cache.lock();
     let units = u64::from(geometry.block_size / 512);
     if let Some(other) = shared.find(fs, &bytes, hash, inode.xattr_block)? {
-        let held = header(&read(geometry, &fs.store, other)?)?.refcount.get();
-        count(handle, other, held + 1)?;
+        let references = header(&read(geometry, &fs.store, other)?)?.refcount.get();
+        count(handle, other, references + 1)?;
         shared.release(fs, handle, inode)?;
         inode.xattr_block = other;
         inode.blocks += units;
@@ -89,10 +89,10 @@ fn write_block(
     let old = inode.xattr_block;
     if old != 0 {
         let block = read(geometry, &fs.store, old)?;
-        let known = header(&block)?;
+        let shared_header = header(&block)?;
         drop(block);
-        if known.refcount.get() <= 1 {
-            shared.forget(known.hash.get(), old);
+        if shared_header.refcount.get() <= 1 {
+            shared.forget(shared_header.hash.get(), old);
             handle.create(old, BlockKind::Xattrs, |block| block.copy_from_slice(&bytes))?;
             shared.remember(hash, old);
             return Ok(());
@@ -129,10 +129,10 @@ pub(crate) fn set_new(
 /// Updates the access ACL of an inode for its new permissions. The caller must save the inode.
 pub(crate) fn follow_mode(fs: &Filesystem, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
     let mut lists = load(&fs.geometry, &fs.store, inode)?;
-    let Some(stored) = lists.get(ACCESS, b"") else { return Ok(()) };
+    let Some(stored) = lists.get(ACL_ACCESS_INDEX, b"") else { return Ok(()) };
     let mut acl = Acl::from_stored(stored)?;
     acl.set_mode(inode.permissions);
-    let attribute = Attribute { index: ACCESS, name: Vec::new(), value: acl.to_stored() };
+    let attribute = Attribute { index: ACL_ACCESS_INDEX, name: Vec::new(), value: acl.to_stored() };
     let changed = lists.set(attribute, SetMode::Either, room(&fs.geometry, inode))?;
     write(fs, handle, inode, (&lists, changed), ReservedAccess::Reserved)
 }
@@ -175,12 +175,12 @@ impl Filesystem {
         value: &[u8],
         (mode, rights): (SetMode, ReservedAccess),
     ) -> Result<Inode> {
-        let mut inode = self.living(number)?;
+        let mut inode = self.inode_in_use(number)?;
         check(&inode, index)?;
         let mut lists = load(&self.geometry, &self.store, &inode)?;
         let before = inode.permissions;
         let value = match index {
-            ACCESS | DEFAULT => acl_value(&mut inode, index, value)?,
+            ACL_ACCESS_INDEX | ACL_DEFAULT_INDEX => acl_value(&mut inode, index, value)?,
             _ => Some(value.to_vec()),
         };
         let changed = match value {
@@ -207,7 +207,7 @@ impl Filesystem {
     pub fn remove_xattr(&self, number: u32, name: &[u8]) -> Result<Inode> {
         let (index, name) = split_name(name)?;
         let _lock = self.locks.write(number);
-        let inode = self.living(number)?;
+        let inode = self.inode_in_use(number)?;
         check(&inode, index)?;
         let mut lists = load(&self.geometry, &self.store, &inode)?;
         let changed = lists.remove(index, name)?;
@@ -236,7 +236,7 @@ fn check(inode: &Inode, index: u8) -> Result<()> {
     match index {
         _ if inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) => Err(Error::NotPermitted),
         1 if !content => Err(Error::NotPermitted),
-        ACCESS | DEFAULT if inode.kind == Kind::Symlink => {
+        ACL_ACCESS_INDEX | ACL_DEFAULT_INDEX if inode.kind == Kind::Symlink => {
             Err(Error::Unsupported("ACLs of symbolic links".into()))
         }
         _ => Ok(()),
@@ -246,11 +246,11 @@ fn check(inode: &Inode, index: u8) -> Result<()> {
 /// Returns the form of an ACL to store; `None` if nothing is stored. An access ACL sets the permissions.
 fn acl_value(inode: &mut Inode, index: u8, shown: &[u8]) -> Result<Option<Vec<u8>>> {
     let acl = Acl::from_xattr(shown)?;
-    if index == DEFAULT && inode.kind != Kind::Directory && acl.is_some() {
+    if index == ACL_DEFAULT_INDEX && inode.kind != Kind::Directory && acl.is_some() {
         return Err(Error::Denied);
     }
     let Some(acl) = acl else { return Ok(None) };
-    if index == ACCESS {
+    if index == ACL_ACCESS_INDEX {
         let (mode, all) = acl.mode();
         inode.permissions = inode.permissions & !0o777 | mode;
         if all {

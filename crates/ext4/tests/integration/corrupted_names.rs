@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use shunt_ext4::{Filesystem, Kind, MemoryDevice, Move, MoveMode, New, NewInodeKind, ROOT, SetMode};
+use shunt_ext4::{Filesystem, Kind, MemoryDevice, Move, NewInode, NewInodeKind, ROOT, RenameMode, SetMode};
 
 use crate::common::Image;
 
@@ -36,7 +36,7 @@ fn image(options: &[&str]) -> Option<Vec<u8>> {
 /// Performs operations on all reachable objects; returns the number of successful ones.
 fn change(bytes: Vec<u8>) -> usize {
     let Ok(fs) = Filesystem::open_writable(Arc::new(MemoryDevice::new(bytes))) else { return 0 };
-    let new = New { permissions: 0o755, ..New::default() };
+    let new = NewInode { permissions: 0o755, ..NewInode::default() };
     let mut good = 0;
     let mut note = |worked: bool| good += usize::from(worked);
     let find = |path: &[u8]| fs.walk(path).map_or(ROOT, |inode| inode.number);
@@ -51,7 +51,9 @@ fn change(bytes: Vec<u8>) -> usize {
         for number in 0..60 {
             note(fs.unlink(directory, name(number).as_bytes()).is_ok());
         }
-        for (mode, to) in [(MoveMode::Replace, b"e"), (MoveMode::Exchange, b"d"), (MoveMode::Keep, b"f")] {
+        for (mode, to) in
+            [(RenameMode::Replace, b"e"), (RenameMode::Exchange, b"d"), (RenameMode::Keep, b"f")]
+        {
             let other = directories[(n + 1) % 4];
             note(fs.rename((directory, b"d"), (other, to), &Move { mode, whiteout: None }).is_ok());
         }

@@ -126,7 +126,7 @@ fn inline_data() {
 }
 
 #[test]
-fn an_image_cut_short_is_told_so() {
+fn truncated_image_is_reported() {
     let Some(original) = image(&[]) else { return };
     let cut = original[..original.len() / 2].to_vec();
     let error = Filesystem::open(Arc::new(MemoryDevice::new(cut))).err().unwrap();
@@ -134,7 +134,7 @@ fn an_image_cut_short_is_told_so() {
 }
 
 #[test]
-fn what_it_looks_like_instead() {
+fn other_format_is_named() {
     let message =
         |bytes: Vec<u8>| Filesystem::open(Arc::new(MemoryDevice::new(bytes))).err().unwrap().to_string();
     assert!(message(Vec::new()).ends_with("an empty file"));

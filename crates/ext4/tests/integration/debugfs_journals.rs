@@ -76,7 +76,7 @@ fn agrees(features: &str, open: &str) -> Option<JournalIncompat> {
 }
 
 #[test]
-fn every_form_is_recovered_as_e2fsck_does() {
+fn recovery_of_every_format_matches_e2fsck() {
     for wide in ["64bit", "^64bit"] {
         let plain = format!("{wide},^metadata_csum");
         let Some(features) = agrees(&plain, "") else { return };

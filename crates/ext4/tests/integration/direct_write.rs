@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use shunt_ext4::{Error, Extent, FileDevice, Filesystem, New, NewInodeKind, ROOT, ReservedAccess, Time};
+use shunt_ext4::{Error, Extent, FileDevice, Filesystem, NewInode, NewInodeKind, ROOT, ReservedAccess, Time};
 
 use crate::common::Image;
 
@@ -33,7 +33,7 @@ fn open(image: &Image) -> Filesystem {
 }
 
 fn create(fs: &Filesystem, name: &[u8]) -> u32 {
-    fs.create(ROOT, name, NewInodeKind::Regular, &New::default()).unwrap().number
+    fs.create(ROOT, name, NewInodeKind::Regular, &NewInode::default()).unwrap().number
 }
 
 fn read(fs: &Filesystem, number: u32) -> Vec<u8> {
@@ -51,7 +51,7 @@ fn write(device: &File, extents: &[Extent], byte: u8) {
 }
 
 #[test]
-fn what_is_given_reads_as_zeros_until_it_is_entered() {
+fn unwritten_blocks_read_as_zeros_until_converted() {
     let Some(image) = image(32) else { return };
     let fs = open(&image);
     let number = create(&fs, b"file");
@@ -64,9 +64,9 @@ fn what_is_given_reads_as_zeros_until_it_is_entered() {
     // Every other block, so that no two are adjacent.
     let ranges: Vec<_> = (0..5).map(|n| 2 * n * BLOCK..(2 * n + 1) * BLOCK).collect();
     fs.convert_unwritten(number, &ranges, 9 * BLOCK + 100, Some(changed)).unwrap();
-    let wanted: Vec<u8> =
+    let expected: Vec<u8> =
         (0..9 * BLOCK + 100).map(|at| if (at / BLOCK).is_multiple_of(2) { 7 } else { 0 }).collect();
-    assert!(read(&fs, number) == wanted);
+    assert!(read(&fs, number) == expected);
     assert_eq!(fs.inode(number).unwrap().mtime, changed);
     // Convert again, including ranges that are converted already.
     fs.convert_unwritten(number, std::slice::from_ref(&(0..10 * BLOCK)), 0, None).unwrap();
@@ -84,7 +84,7 @@ fn what_is_given_reads_as_zeros_until_it_is_entered() {
 }
 
 #[test]
-fn what_was_given_ahead_comes_back() {
+fn preallocated_blocks_are_freed() {
     let Some(image) = image(32) else { return };
     let fs = open(&image);
     let number = create(&fs, b"file");
@@ -94,7 +94,7 @@ fn what_was_given_ahead_comes_back() {
     fs.allocate_unwritten(number, 0..1, 256 * BLOCK, ReservedAccess::Reserved, &mut given).unwrap();
     assert_eq!(given.iter().map(|extent| extent.length).sum::<u64>(), 257 * BLOCK);
     fs.convert_unwritten(number, std::slice::from_ref(&(0..BLOCK)), 1, None).unwrap();
-    fs.take_back(number, BLOCK..1 << 40, false).unwrap();
+    fs.free_range(number, BLOCK..1 << 40, false).unwrap();
     fs.sync().unwrap();
     assert_eq!(fs.usage().unwrap().free, free - 1);
     fs.truncate_mapped(number, 0).unwrap();
@@ -106,7 +106,7 @@ fn what_was_given_ahead_comes_back() {
 }
 
 #[test]
-fn a_full_device_gives_what_it_has() {
+fn full_device_allocates_partially() {
     let Some(image) = image(16) else { return };
     let fs = open(&image);
     let number = create(&fs, b"file");

@@ -5,12 +5,12 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use std::sync::Arc;
 
-use shunt_ext4::{Fallocate, FileDevice, Filesystem, New, NewInodeKind, ROOT};
+use shunt_ext4::{Fallocate, FileDevice, Filesystem, NewInode, NewInodeKind, ROOT};
 
 const SIZE: usize = 16 << 20;
 
 #[test]
-fn what_is_freed_leaves_the_image_file() {
+fn freed_blocks_become_holes_of_the_image() {
     for options in [&["-b", "4096"][..], &["-b", "4096", "-O", "^has_journal"]] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
@@ -27,7 +27,7 @@ fn what_is_freed_leaves_the_image_file() {
         let taken = || fs::metadata(&path).unwrap().blocks() as usize * 512;
         let data: Vec<u8> = (0..SIZE).map(|at| (at / 4096) as u8 | 1).collect();
         let make = |name: &[u8]| {
-            let number = fs.create(ROOT, name, NewInodeKind::Regular, &New::default()).unwrap().number;
+            let number = fs.create(ROOT, name, NewInodeKind::Regular, &NewInode::default()).unwrap().number;
             assert_eq!(fs.write(number, 0, &data).unwrap(), SIZE);
             number
         };

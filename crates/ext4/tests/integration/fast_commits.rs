@@ -106,7 +106,7 @@ fn new_files_and_their_content() {
 }
 
 #[test]
-fn names_come_and_go() {
+fn names_are_added_and_removed() {
     for form in FORMS {
         as_the_kernel(
             form,
@@ -182,23 +182,23 @@ fn directories_of_many_names() {
 
 /// Not compared with the kernel, which does not mount the images that it leaves in this case.
 #[test]
-fn files_made_without_a_name() {
+fn unnamed_files() {
     for form in FORMS {
         let Some(image) = cut(
             form,
             |_| {},
             |mnt| {
-                let nameless = |length| {
+                let tmpfile = |length| {
                     let flags = (OFlags::TMPFILE | OFlags::WRONLY).bits() as i32;
                     let file = OpenOptions::new().write(true).custom_flags(flags).open(mnt).unwrap();
                     file.write_all_at(&vec![5; length], 0).unwrap();
                     file
                 };
-                let named = nameless(9000);
+                let named = tmpfile(9000);
                 let own = format!("/proc/self/fd/{}", named.as_raw_fd());
                 linkat(CWD, own, CWD, mnt.join("named"), AtFlags::SYMLINK_FOLLOW).unwrap();
                 named.sync_all().unwrap();
-                nameless(5000).sync_all().unwrap();
+                tmpfile(5000).sync_all().unwrap();
                 write(&mnt.join("last"), 0, 10).sync_all().unwrap();
             },
         ) else {
@@ -212,7 +212,7 @@ fn files_made_without_a_name() {
 
 /// Not compared with the kernel, whose replay sets wrong link counts in this case.
 #[test]
-fn directories_come_and_go() {
+fn directories_are_created_and_removed() {
     for form in FORMS {
         let Some(image) = cut(
             form,
@@ -240,7 +240,7 @@ fn directories_come_and_go() {
 
 /// Damages random bytes of fast commits and corrects the checksums.
 #[test]
-fn made_up_ones_change_nothing_else() {
+fn forged_fast_commits_change_nothing_else() {
     let Some(image) = cut(
         &["-b", "1024"],
         |mnt| (0..10).for_each(|n| drop(write(&mnt.join(format!("old {n}")), 0, 5000))),
@@ -291,7 +291,7 @@ fn made_up_ones_change_nothing_else() {
         mend(&mut damaged[start..end]);
         let copy = image.copy();
         fs::write(copy.path(), &damaged).unwrap();
-        // Reading must work whatever the fast commits contain.
+        // Reading must work with any content of the fast commits.
         let shown = copy.open();
         shown.walk(b"old 9").ok();
         drop(shown);
@@ -344,7 +344,7 @@ fn crc32c(sum: u32, bytes: &[u8]) -> u32 {
 /// Power fails at any point of applying them, with any subset of the writes since the last flush on the device: the next recovery
 /// yields all changes.
 #[test]
-fn power_fails_while_they_are_applied() {
+fn power_cut_during_fast_commit_replay() {
     let Some(image) = cut(
         &["-b", "1024"],
         |mnt| (0..10).for_each(|n| drop(write(&mnt.join(format!("old {n}")), 0, 50_000))),

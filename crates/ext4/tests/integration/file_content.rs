@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use shunt_ext4::{
-    Attributes, Error, Fallocate, FileDevice, Filesystem, New, NewInodeKind, ROOT, ReservedAccess, Time,
+    Attributes, Error, Fallocate, FileDevice, Filesystem, NewInode, NewInodeKind, ROOT, ReservedAccess, Time,
 };
 
 use crate::common::{Image, run};
@@ -207,7 +207,7 @@ images! {
 }
 
 #[test]
-fn a_tree_grows_deep_and_goes_again() {
+fn extent_tree_grows_and_shrinks() {
     let Some(mut image) = Image::new(&["-b", "1024"], 128, false) else { return };
     fs::write(image.mnt().join("a"), b"").unwrap();
     image.unmount();
@@ -243,7 +243,7 @@ fn a_tree_grows_deep_and_goes_again() {
 }
 
 #[test]
-fn a_full_file_system_says_so_and_stays_whole() {
+fn full_file_system_returns_enospc_and_stays_consistent() {
     for mkfs in [&["-b", "1024"][..], &["-b", "1024", "-t", "ext2"]] {
         let Some(mut image) = Image::new(mkfs, 16, false) else { return };
         fs::write(image.mnt().join("a"), b"").unwrap();
@@ -274,7 +274,7 @@ fn a_full_file_system_says_so_and_stays_whole() {
 
 /// Holds however full the nodes of its map are.
 #[test]
-fn a_file_in_pieces_is_cut_and_goes_where_there_is_no_room() {
+fn fragmented_file_is_truncated_on_full_file_system() {
     let Some(mut image) = Image::new(&["-b", "1024", "-N", "4000"], 8, false) else { return };
     ["a", "b", "fill"].iter().for_each(|name| fs::write(image.mnt().join(name), b"").unwrap());
     image.unmount();
@@ -288,7 +288,8 @@ fn a_file_in_pieces_is_cut_and_goes_where_there_is_no_room() {
                 engine.write(file, n * 2048, &[1; 1024]).unwrap();
             }
         }
-        let rest = engine.create(ROOT, b"rest", NewInodeKind::Directory, &New::default()).unwrap().number;
+        let rest =
+            engine.create(ROOT, b"rest", NewInodeKind::Directory, &NewInode::default()).unwrap().number;
         let (mut size, mut length) = (0, 100_000);
         while length > 0 {
             match engine.write(fill, size, &vec![2; length]) {
@@ -300,7 +301,7 @@ fn a_file_in_pieces_is_cut_and_goes_where_there_is_no_room() {
         // Blocks kept back for metadata are used up as well.
         let mut made = 0;
         while engine
-            .create(rest, format!("{made}").as_bytes(), NewInodeKind::Directory, &New::default())
+            .create(rest, format!("{made}").as_bytes(), NewInodeKind::Directory, &NewInode::default())
             .is_ok()
         {
             made += 1;
@@ -324,7 +325,7 @@ fn a_file_in_pieces_is_cut_and_goes_where_there_is_no_room() {
 }
 
 #[test]
-fn files_that_grow_beside_each_other_stay_in_long_runs() {
+fn concurrently_growing_files_have_long_extents() {
     let Some(mut image) = Image::new(&[], 64, false) else { return };
     (0..4).for_each(|n| fs::write(image.mnt().join(name(n)), b"").unwrap());
     image.unmount();
@@ -349,7 +350,7 @@ fn files_that_grow_beside_each_other_stay_in_long_runs() {
 }
 
 #[test]
-fn data_and_holes_are_told() {
+fn seek_finds_data_and_holes() {
     let Some(mut image) = Image::new(&["-b", "1024"], 16, false) else { return };
     fs::write(image.mnt().join("a"), b"").unwrap();
     image.unmount();
@@ -369,7 +370,7 @@ fn data_and_holes_are_told() {
 }
 
 #[test]
-fn threads_write_beside_each_other() {
+fn threads_write_concurrently() {
     let Some(mut image) = Image::new(&[], 128, false) else { return };
     (0..8).for_each(|n| fs::write(image.mnt().join(name(n)), b"").unwrap());
     image.unmount();
@@ -397,10 +398,10 @@ fn threads_write_beside_each_other() {
 
 /// A cache writes back at an arbitrary time, which must not be visible.
 #[test]
-fn what_a_cache_writes_back_keeps_its_times() {
+fn write_back_keeps_timestamps() {
     let Some(image) = Image::new(&[], 16, false) else { return };
     let fs = open(&image.path());
-    let file = fs.create(ROOT, b"file", NewInodeKind::Regular, &New::default()).unwrap().number;
+    let file = fs.create(ROOT, b"file", NewInodeKind::Regular, &NewInode::default()).unwrap().number;
     let long_ago = Time { seconds: 1_000_000_000, nanoseconds: 7 };
     let change = Attributes { mtime: Some(long_ago), ctime: Some(long_ago), ..Attributes::default() };
     fs.set_attributes(file, &change).unwrap();

@@ -4,7 +4,9 @@ use std::fs::{self, File};
 use std::process::Command;
 use std::sync::Arc;
 
-use shunt_ext4::{Attributes, Error, Fallocate, Filesystem, MemoryDevice, New, NewInodeKind, ROOT, SetMode};
+use shunt_ext4::{
+    Attributes, Error, Fallocate, Filesystem, MemoryDevice, NewInode, NewInodeKind, ROOT, SetMode,
+};
 
 fn refuses_what_was_freed(options: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
@@ -20,7 +22,7 @@ fn refuses_what_was_freed(options: &[&str]) {
     }
     let device = Arc::new(MemoryDevice::new(fs::read(&path).unwrap()));
     let fs = Filesystem::open_writable(device.clone()).unwrap();
-    let file = fs.create(ROOT, b"file", NewInodeKind::Regular, &New::default()).unwrap().number;
+    let file = fs.create(ROOT, b"file", NewInodeKind::Regular, &NewInode::default()).unwrap().number;
     fs.unlink(ROOT, b"file").unwrap();
     // The file is still open.
     fs.write(file, 0, &[7; 5000]).unwrap();

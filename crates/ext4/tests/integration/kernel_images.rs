@@ -53,7 +53,7 @@ images! {
 }
 
 #[test]
-fn each_hash_of_names_finds() {
+fn every_directory_hash_finds_names() {
     for hash in ["legacy", "half_md4", "tea"] {
         let Some(mut image) = Image::new(&["-b", "1024"], 32, false) else { return };
         image.unmount();
@@ -72,7 +72,7 @@ fn each_hash_of_names_finds() {
 }
 
 #[test]
-fn runs_are_those_of_the_kernel() {
+fn mapping_matches_the_kernel() {
     let Some(mut image) = Image::new(&[], 96, false) else { return };
     populate(&image.mnt(), 10);
     image.unmount();
@@ -85,7 +85,7 @@ fn runs_are_those_of_the_kernel() {
         while logical < end {
             let run = fs.map(&inode, logical, end - logical).unwrap();
             assert_eq!((run.logical, run.length > 0), (logical, true));
-            if !matches!(run.place, Mapping::Hole) {
+            if !matches!(run.mapping, Mapping::Hole) {
                 blocks += u64::from(run.length);
             }
             logical += run.length;

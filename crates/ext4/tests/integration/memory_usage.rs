@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use shunt_ext4::{Fallocate, FileDevice, Filesystem, New, NewInodeKind, ROOT};
+use shunt_ext4::{Fallocate, FileDevice, Filesystem, NewInode, NewInodeKind, ROOT};
 
 /// Returns the peak memory use of this process in KiB.
 fn peak() -> u64 {
@@ -15,7 +15,7 @@ fn peak() -> u64 {
 }
 
 #[test]
-fn all_groups_of_1_tib_are_used_within_128_mib() {
+fn groups_of_1_tib_fit_in_128_mib() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     File::create(&path).unwrap().set_len(1 << 40).unwrap();
@@ -34,7 +34,7 @@ fn all_groups_of_1_tib_are_used_within_128_mib() {
     let fs = Filesystem::open_writable(Arc::new(device)).unwrap();
     let opened = start.elapsed();
     let before = fs.free().unwrap().0;
-    let file = fs.create(ROOT, b"file", NewInodeKind::Regular, &New::default()).unwrap().number;
+    let file = fs.create(ROOT, b"file", NewInodeKind::Regular, &NewInode::default()).unwrap().number;
     fs.fallocate(file, Fallocate::KeepSize, 0, 960 << 30).unwrap();
     assert!(before - fs.free().unwrap().0 >= 960 << 18);
     fs.sync().unwrap();

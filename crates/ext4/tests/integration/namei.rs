@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
-use shunt_ext4::{Error, FileDevice, Filesystem, Kind, Move, MoveMode, New, NewInodeKind, ROOT};
+use shunt_ext4::{Error, FileDevice, Filesystem, Kind, Move, NewInode, NewInodeKind, ROOT, RenameMode};
 
 use crate::common::{Image, InodeProperties, Tree, run, seen_by_kernel};
 
@@ -21,7 +21,7 @@ fn open(path: &Path) -> Filesystem {
     Filesystem::open_writable(Arc::new(FileDevice::new(file, false).unwrap())).unwrap()
 }
 
-const OWNER: New = New { permissions: 0o640, umask: 0, uid: 7, gid: 8 };
+const OWNER: NewInode = NewInode { permissions: 0o640, umask: 0, uid: 7, gid: 8 };
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -148,7 +148,7 @@ fn play(fs: &Filesystem, step: &Step) -> Result<(), Error> {
                 _ => NewInodeKind::Socket,
             };
             let permissions = if matches!(kind, 2 | 3) { 0o777 } else { OWNER.permissions };
-            fs.create(dir, name, what, &New { permissions, ..OWNER }).map(drop)
+            fs.create(dir, name, what, &NewInode { permissions, ..OWNER }).map(drop)
         }
         Step::Link(from, to) => {
             let (from, to) = (parent(fs, from)?, parent(fs, to)?);
@@ -172,9 +172,9 @@ fn play(fs: &Filesystem, step: &Step) -> Result<(), Error> {
             let (from, to) = (parent(fs, from)?, parent(fs, to)?);
             let how = match mode {
                 0 => Move::default(),
-                1 => Move { mode: MoveMode::Keep, whiteout: None },
-                2 => Move { mode: MoveMode::Exchange, whiteout: None },
-                _ => Move { mode: MoveMode::Replace, whiteout: Some((7, 8)) },
+                1 => Move { mode: RenameMode::Keep, whiteout: None },
+                2 => Move { mode: RenameMode::Exchange, whiteout: None },
+                _ => Move { mode: RenameMode::Replace, whiteout: Some((7, 8)) },
             };
             if let Some(replaced) = fs.rename(from, to, &how)?
                 && replaced.links == 0
@@ -216,7 +216,7 @@ fn as_the_kernel(mkfs: &[&str], cases: u32) {
 }
 
 #[test]
-fn random_names_as_the_kernel_has_them() {
+fn random_names_match_the_kernel() {
     as_the_kernel(&["-b", "1024"], 40);
 }
 
@@ -283,7 +283,7 @@ fn many_names_without_sums_or_extents() {
 }
 
 #[test]
-fn each_hash_is_the_kernels() {
+fn hashes_match_the_kernel() {
     for hash in ["legacy", "half_md4", "tea"] {
         for sign in ["signed_directory_hash", "unsigned_directory_hash"] {
             let Ok(image) = Image::make(&["-b", "1024"], 32) else { return };
@@ -306,7 +306,7 @@ fn each_hash_is_the_kernels() {
 }
 
 #[test]
-fn a_directory_with_an_index_moves_to_another() {
+fn indexed_directory_moves_to_other_parent() {
     let Some(mut image) = Image::new(&["-b", "1024"], 32, false) else { return };
     image.unmount();
     let fs = open(&image.path());
@@ -324,7 +324,7 @@ fn a_directory_with_an_index_moves_to_another() {
 }
 
 #[test]
-fn directories_are_counted_until_they_cannot_be() {
+fn directory_link_count_saturates() {
     let Some(mut image) = Image::new(&["-b", "1024", "-N", "66000"], 192, false) else { return };
     image.unmount();
     let fs = open(&image.path());
@@ -365,11 +365,11 @@ fn names_are_limited() {
 }
 
 #[test]
-fn a_file_without_a_name_goes_or_gets_one() {
+fn unnamed_file_is_freed_or_linked() {
     let Ok(image) = Image::make(&[], 8) else { return };
     let fs = open(&image.path());
-    let gone = fs.create_nameless(ROOT, &OWNER).unwrap();
-    let named = fs.create_nameless(ROOT, &OWNER).unwrap();
+    let gone = fs.create_tmpfile(ROOT, &OWNER).unwrap();
+    let named = fs.create_tmpfile(ROOT, &OWNER).unwrap();
     assert_eq!((gone.links, named.links), (0, 0));
     assert_eq!(fs.link(named.number, ROOT, b"named").unwrap().links, 1);
     fs.evict_inode(gone.number).unwrap();
@@ -400,7 +400,7 @@ fn default_acls_are_inherited_as_in_the_kernel() {
     image.unmount();
     let fs = open(&image.path());
     let parent = fs.walk(b"above").unwrap().number;
-    let new = New { permissions: 0o751, umask: 0o022, uid: 0, gid: 0 };
+    let new = NewInode { permissions: 0o751, umask: 0o022, uid: 0, gid: 0 };
     fs.create(parent, b"engine directory", NewInodeKind::Directory, &new).unwrap();
     fs.create(parent, b"engine file", NewInodeKind::Regular, &new).unwrap();
     fs.close().unwrap();
@@ -419,7 +419,7 @@ fn default_acls_are_inherited_as_in_the_kernel() {
 
 /// Files on a full image can be removed, and their space reused at once.
 #[test]
-fn a_full_image_is_emptied_and_filled_again() {
+fn full_image_is_emptied_and_refilled() {
     let Ok(image) = Image::make(&["-b", "1024", "-N", "3000"], 4) else { return };
     let fs = open(&image.path());
     let name = |n: usize| format!("{n}{}", "n".repeat(200));
@@ -504,7 +504,7 @@ fn many_threads_share_directories() {
                         4 => engine.rename((from, old.as_bytes()), (to, new.as_bytes()), &Move::default()),
                         5 => engine.unlink(from, b"below").map(Some),
                         _ => {
-                            let how = Move { mode: MoveMode::Exchange, whiteout: None };
+                            let how = Move { mode: RenameMode::Exchange, whiteout: None };
                             engine.rename((from, old.as_bytes()), (to, new.as_bytes()), &how)
                         }
                     };
@@ -521,8 +521,8 @@ fn many_threads_share_directories() {
         }
         drop(done);
         for _ in 0..4 {
-            let patience = std::time::Duration::from_secs(120);
-            if waits.recv_timeout(patience).is_err() {
+            let timeout = std::time::Duration::from_secs(120);
+            if waits.recv_timeout(timeout).is_err() {
                 // A scope would wait for deadlocked threads.
                 eprintln!("deadlock, or a thread failed");
                 std::process::exit(1);

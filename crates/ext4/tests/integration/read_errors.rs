@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 use shunt_ext4::device::{Fault, Faulty, Operation};
 use shunt_ext4::{
-    Attributes, Error, Fallocate, Filesystem, MemoryDevice, Move, MoveMode, New, NewInodeKind, ROOT, SetMode,
+    Attributes, Error, Fallocate, Filesystem, MemoryDevice, Move, NewInode, NewInodeKind, ROOT, RenameMode,
+    SetMode,
 };
 
-const NEW: New = New { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+const NEW: NewInode = NewInode { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
 
 /// An ACL with an entry for a named group, which permission bits cannot represent.
 const ACL: &[u8] = &[
@@ -31,7 +32,7 @@ fn long(n: usize) -> Vec<u8> {
     format!("{n:0>200}").into_bytes()
 }
 
-fn gone(fs: &Filesystem, inode: shunt_ext4::Inode) -> Result<(), Error> {
+fn evict(fs: &Filesystem, inode: shunt_ext4::Inode) -> Result<(), Error> {
     if inode.links == 0 { fs.evict_inode(inode.number) } else { Ok(()) }
 }
 
@@ -70,20 +71,20 @@ const WORKS: &[(&str, Work)] = &[
     ("symlink", |fs| {
         fs.create(node(fs, "other")?, b"s", NewInodeKind::Symlink(&[b'y'; 1000]), &NEW).map(drop)
     }),
-    ("nameless", |fs| {
-        let inode = fs.create_nameless(node(fs, "many")?, &NEW)?;
+    ("tmpfile", |fs| {
+        let inode = fs.create_tmpfile(node(fs, "many")?, &NEW)?;
         fs.write(inode.number, 0, &[1; 3000])?;
         fs.link(inode.number, node(fs, "other")?, b"named").map(drop)
     }),
     ("link", |fs| fs.link(node(fs, "holes")?, node(fs, "many")?, &long(90)).map(drop)),
-    ("unlink", |fs| gone(fs, fs.unlink(node(fs, "other")?, b"one")?)),
-    ("unlink a file with many blocks", |fs| gone(fs, fs.unlink(ROOT, b"holes")?)),
-    ("unlink a link", |fs| gone(fs, fs.unlink(node(fs, "other")?, b"link")?)),
-    ("rmdir", |fs| gone(fs, fs.remove_directory(node(fs, "other")?, b"below")?)),
+    ("unlink", |fs| evict(fs, fs.unlink(node(fs, "other")?, b"one")?)),
+    ("unlink a file with many blocks", |fs| evict(fs, fs.unlink(ROOT, b"holes")?)),
+    ("unlink a link", |fs| evict(fs, fs.unlink(node(fs, "other")?, b"link")?)),
+    ("rmdir", |fs| evict(fs, fs.remove_directory(node(fs, "other")?, b"below")?)),
     ("rename over another file", |fs| {
         let how = Move::default();
         match fs.rename((node(fs, "other")?, b"one"), (node(fs, "many")?, &long(3)), &how)? {
-            Some(replaced) => gone(fs, replaced),
+            Some(replaced) => evict(fs, replaced),
             None => Ok(()),
         }
     }),
@@ -91,11 +92,11 @@ const WORKS: &[(&str, Work)] = &[
         fs.rename((node(fs, "other")?, b"below"), (node(fs, "many")?, &long(91)), &Move::default()).map(drop)
     }),
     ("rename with a whiteout", |fs| {
-        let how = Move { mode: MoveMode::Keep, whiteout: Some((0, 0)) };
+        let how = Move { mode: RenameMode::Keep, whiteout: Some((0, 0)) };
         fs.rename((node(fs, "many")?, &long(5)), (node(fs, "many")?, &long(92)), &how).map(drop)
     }),
     ("exchange", |fs| {
-        let how = Move { mode: MoveMode::Exchange, whiteout: None };
+        let how = Move { mode: RenameMode::Exchange, whiteout: None };
         fs.rename((node(fs, "other")?, b"below"), (node(fs, "many")?, &long(4)), &how).map(drop)
     }),
     ("write into holes", |fs| {
@@ -223,13 +224,13 @@ fn every_read_fails(kind: &[&str]) -> Option<Ends> {
 }
 
 #[test]
-fn nothing_is_left_half_done() {
+fn read_errors_leave_no_partial_operation() {
     if let Some(ends) = every_read_fails(&["-O", "metadata_csum_seed,orphan_file"]) {
         assert!(ends.undone > 100 && ends.aborted > 10, "{ends:?}");
     }
 }
 
 #[test]
-fn nothing_is_left_half_done_on_ext3() {
+fn read_errors_leave_no_partial_operation_on_ext3() {
     every_read_fails(&["-t", "ext3", "-O", "^resize_inode"]);
 }

@@ -161,7 +161,7 @@ fn numbers_of_transactions_wrap_around() {
 }
 
 #[test]
-fn what_was_not_committed_is_not_there() {
+fn uncommitted_changes_are_absent() {
     let Some(mut image) = made(&[], "user_xattr", false) else { return };
     work(&image.mnt(), 1);
     sync(&image.mnt());

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use shunt_ext4::{Error, FileDevice, Filesystem, Mapping, MemoryDevice, New, NewInodeKind, ROOT};
+use shunt_ext4::{Error, FileDevice, Filesystem, Mapping, MemoryDevice, NewInode, NewInodeKind, ROOT};
 
 use crate::common::Image;
 
@@ -37,7 +37,7 @@ fn runs(fs: &Filesystem, name: &[u8]) -> usize {
     let (mut at, mut runs, mut end) = (0, 0, 0);
     while at < blocks {
         let run = fs.map(&inode, at, blocks - at).unwrap();
-        if let Mapping::Written(start) | Mapping::Unwritten(start) = run.place {
+        if let Mapping::Written(start) | Mapping::Unwritten(start) = run.mapping {
             runs += usize::from(start != end);
             end = start + u64::from(run.length);
         }
@@ -47,7 +47,7 @@ fn runs(fs: &Filesystem, name: &[u8]) -> usize {
 }
 
 #[test]
-fn files_that_grow_in_turns_lie_in_no_more_runs_than_the_kernel_gives_them() {
+fn alternately_growing_files_fragment_no_more_than_in_the_kernel() {
     let Some(image) = image(&["-b", "4096"], 96) else { return };
     let rounds = 250;
     let mut theirs = image.copy().mount().unwrap();
@@ -64,7 +64,7 @@ fn files_that_grow_in_turns_lie_in_no_more_runs_than_the_kernel_gives_them() {
     let theirs = theirs.open();
     let ours = open(&image);
     let numbers = ["a", "b", "c"]
-        .map(|name| ours.create(ROOT, name.as_bytes(), NewInodeKind::Regular, &New::default()));
+        .map(|name| ours.create(ROOT, name.as_bytes(), NewInodeKind::Regular, &NewInode::default()));
     let numbers = numbers.map(|inode| inode.unwrap().number);
     for n in 0..rounds {
         for &number in &numbers {
@@ -82,11 +82,12 @@ fn files_that_grow_in_turns_lie_in_no_more_runs_than_the_kernel_gives_them() {
 }
 
 #[test]
-fn what_is_kept_for_a_file_is_anybodys_where_there_is_nothing_else() {
+fn windows_are_released_when_space_runs_out() {
     let Some(image) = image(&["-b", "1024", "-J", "size=1", "-m", "0"], 8) else { return };
     let memory = Arc::new(MemoryDevice::new(std::fs::read(image.path()).unwrap()));
     let fs = Filesystem::open_writable(memory.clone()).unwrap();
-    let file = |name: &[u8]| fs.create(ROOT, name, NewInodeKind::Regular, &New::default()).unwrap().number;
+    let file =
+        |name: &[u8]| fs.create(ROOT, name, NewInodeKind::Regular, &NewInode::default()).unwrap().number;
     let growing: Vec<u32> = (0..8_u8).map(|n| file(&[b'a' + n])).collect();
     for n in 0..9 {
         for &number in &growing {

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use shunt_ext4::{
-    Error, Fallocate, Filesystem, MemoryDevice, Move, New, NewInodeKind, ROOT, ReservedAccess, SetMode,
+    Error, Fallocate, Filesystem, MemoryDevice, Move, NewInode, NewInodeKind, ROOT, ReservedAccess, SetMode,
 };
 
 /// An image of 16 MiB, a fifth of it reserved; `None` without e2fsprogs.
@@ -29,9 +29,9 @@ fn image(owner: &[&str]) -> Option<Filesystem> {
 }
 
 #[test]
-fn users_stop_where_root_goes_on() {
+fn reserved_blocks_are_for_root() {
     let Some(fs) = image(&[]) else { return };
-    let file = fs.create(ROOT, b"file", NewInodeKind::Regular, &New::default()).unwrap().number;
+    let file = fs.create(ROOT, b"file", NewInodeKind::Regular, &NewInode::default()).unwrap().number;
     let before = fs.usage().unwrap();
     assert!(before.available > 0 && before.free - before.available >= 16384 / 5, "{before:?}");
     let data = vec![7; 64 << 10];
@@ -51,29 +51,33 @@ fn users_stop_where_root_goes_on() {
     let more = fs.fallocate_as(file, Fallocate::Allocate, (users, 1024), ReservedAccess::Common);
     assert!(matches!(more, Err(Error::NoSpace)), "{more:?}");
     let target = vec![b'x'; 1000];
-    let link = |uid| fs.create(ROOT, b"link", NewInodeKind::Symlink(&target), &New { uid, ..New::default() });
+    let link = |uid| {
+        fs.create(ROOT, b"link", NewInodeKind::Symlink(&target), &NewInode { uid, ..NewInode::default() })
+    };
     assert!(matches!(link(1000), Err(Error::NoSpace)));
     assert!(link(0).is_ok());
     // Users cannot take reserved blocks for a directory, for attributes that do not fit the inode, or for a name in a full
     // directory either.
-    let directory =
-        |uid| fs.create(ROOT, b"directory", NewInodeKind::Directory, &New { uid, ..New::default() });
+    let directory = |uid| {
+        fs.create(ROOT, b"directory", NewInodeKind::Directory, &NewInode { uid, ..NewInode::default() })
+    };
     assert!(matches!(directory(1000), Err(Error::NoSpace)));
     assert!(directory(0).is_ok());
     let large = |rights| fs.set_xattr_as(file, b"user.large", &[1; 500], SetMode::Either, rights);
     assert!(matches!(large(ReservedAccess::Common), Err(Error::NoSpace)));
     assert!(large(ReservedAccess::Reserved).is_ok());
     let name = |n: usize| format!("{n:x<240}").into_bytes();
-    let named = |n, uid| fs.create(ROOT, &name(n), NewInodeKind::Regular, &New { uid, ..New::default() });
+    let named =
+        |n, uid| fs.create(ROOT, &name(n), NewInodeKind::Regular, &NewInode { uid, ..NewInode::default() });
     let full = (0..16).find_map(|n| named(n, 1000).err().map(|error| (n, error)));
     let Some((n, Error::NoSpace)) = full else { panic!("{full:?}") };
     assert!(named(n, 0).is_ok());
     // Users cannot take them for a link or a rename either.
-    let into = fs.create(ROOT, b"into", NewInodeKind::Directory, &New::default()).unwrap().number;
+    let into = fs.create(ROOT, b"into", NewInodeKind::Directory, &NewInode::default()).unwrap().number;
     let mut moved = 200;
     let mut moves = |rights| {
         moved += 1;
-        fs.create(ROOT, &name(moved), NewInodeKind::Regular, &New::default()).unwrap();
+        fs.create(ROOT, &name(moved), NewInodeKind::Regular, &NewInode::default()).unwrap();
         fs.rename_as((ROOT, &name(moved)), (into, &name(moved)), &Move::default(), rights).map(drop)
     };
     let refused = (0..16).find_map(|_| moves(ReservedAccess::Common).err());
@@ -89,7 +93,7 @@ fn users_stop_where_root_goes_on() {
 }
 
 #[test]
-fn whose_they_are() {
+fn reserved_blocks_have_an_owner() {
     let Some(fs) = image(&["-u", "1000", "-g", "50"]) else { return };
     for (uid, gid, rights) in [
         (0, 7, ReservedAccess::Reserved),

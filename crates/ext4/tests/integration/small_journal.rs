@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use shunt_ext4::{
-    Device, Error, Fallocate, Filesystem, Inode, MemoryDevice, Move, New, NewInodeKind, ROOT, SetMode,
+    Device, Error, Fallocate, Filesystem, Inode, MemoryDevice, Move, NewInode, NewInodeKind, ROOT, SetMode,
 };
 
 /// Minimum number of blocks of a journal.
@@ -19,13 +19,13 @@ const NAMES: usize = 3000;
 const VERY_MANY: usize = 50_000;
 const HOLES: u64 = 3000;
 
-const NEW: New = New { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+const NEW: NewInode = NewInode { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
 
 fn name(n: usize) -> Vec<u8> {
     format!("{n:x<200}").into_bytes()
 }
 
-fn gone(fs: &Filesystem, left: Inode) {
+fn evict(fs: &Filesystem, left: Inode) {
     assert_eq!(left.links, 0);
     fs.evict_inode(left.number).unwrap();
 }
@@ -39,8 +39,8 @@ fn directory(fs: &Filesystem) {
         // The rename splits the directory.
         fs.rename((other, b"new"), (many, &name(n)), &Move::default()).unwrap();
     }
-    (0..NAMES).for_each(|n| gone(fs, fs.unlink(many, &name(n)).unwrap()));
-    gone(fs, fs.remove_directory(ROOT, b"many").unwrap());
+    (0..NAMES).for_each(|n| evict(fs, fs.unlink(many, &name(n)).unwrap()));
+    evict(fs, fs.remove_directory(ROOT, b"many").unwrap());
 }
 
 /// Creates a file of single-block extents, then truncates and shifts it in all possible ways.
@@ -65,7 +65,7 @@ fn fragments(fs: &Filesystem, block: u64) {
     for n in 0..20 {
         fs.write(file, (20_000 + 70_001 * n) * block, &[1; 10]).unwrap();
     }
-    gone(fs, fs.unlink(ROOT, b"file").unwrap());
+    evict(fs, fs.unlink(ROOT, b"file").unwrap());
 }
 
 fn attributes(fs: &Filesystem, block: usize) {
@@ -105,14 +105,14 @@ fn very_many(fs: &Filesystem) {
     for n in 0..VERY_MANY {
         match n % 10 {
             0 => assert!(fs.rename((many, &long(n)), (from, &long(n)), &Move::default()).unwrap().is_none()),
-            1 => gone(
+            1 => evict(
                 fs,
                 fs.rename((many, &long(n)), (from, &long(n - 1)), &Move::default()).unwrap().unwrap(),
             ),
-            _ => gone(fs, fs.unlink(many, &long(n)).unwrap()),
+            _ => evict(fs, fs.unlink(many, &long(n)).unwrap()),
         }
     }
-    gone(fs, fs.remove_directory(ROOT, b"very many").unwrap());
+    evict(fs, fs.remove_directory(ROOT, b"very many").unwrap());
 }
 
 fn works(block: u64, kind: &[&str]) {

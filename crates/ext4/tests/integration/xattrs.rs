@@ -142,7 +142,7 @@ fn blocks_are_shared_and_copied() {
 }
 
 #[test]
-fn acls_are_those_of_the_kernel() {
+fn acls_match_the_kernel() {
     let Some(mut image) = Image::new(&[], 16, false) else { return };
     for name in ["kernel", "engine", "plain"] {
         fs::create_dir(image.mnt().join(name)).unwrap();

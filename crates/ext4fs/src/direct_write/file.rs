@@ -1,5 +1,5 @@
 //! A file whose content the kernel reads and writes directly on the device. The engine's extent tree and the module's block map
-//! are kept in line: blocks are allocated as unwritten extents, and converted once the module has reported them as written.
+//! are kept consistent: blocks are allocated as unwritten extents, and converted once the module has reported them as written.
 //! Until then the size and the times of the module's file are ahead of those in the image.
 
 use std::ops::Range;
@@ -23,7 +23,7 @@ const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 ///
 /// A thread that changes the block map and pushes it to the kernel holds the file's lock. Upcalls are answered without that
 /// lock, because its holder may wait for the kernel, and the kernel for the reply. `map` is held while the maps of the engine
-/// and of the kernel are brought in line, and never while waiting for the kernel to write.
+/// and of the kernel are made consistent, and never while waiting for the kernel to write.
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) number: u32,
@@ -33,7 +33,7 @@ pub(super) struct File {
     map: Mutex<Growth>,
     /// Ranges that the module reported as written and that are not yet converted in the image. The module reports each once.
     written_ranges: Mutex<Vec<Range<u64>>>,
-    noting: Mutex<()>,
+    read_time_lock: Mutex<()>,
     /// The kernel may have written data since the last [`settle`](Self::settle).
     pub(super) unsettled: AtomicBool,
     /// The file is in the queue of the background worker.
@@ -64,7 +64,7 @@ impl File {
             rights: Mutex::new(rights),
             map: Mutex::default(),
             written_ranges: Mutex::default(),
-            noting: Mutex::default(),
+            read_time_lock: Mutex::default(),
             unsettled: AtomicBool::new(false),
             queued: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
@@ -82,7 +82,7 @@ impl File {
     }
 
     /// Allocates blocks for a range that is about to be written.
-    pub(super) fn give(&self, fs: &Filesystem, range: Range<u64>) -> Result<()> {
+    pub(super) fn allocate(&self, fs: &Filesystem, range: Range<u64>) -> Result<()> {
         let mut growth = self.map.lock();
         self.unsettled.store(true, Ordering::Release);
         let block = u64::from(fs.geometry().block_size);
@@ -94,20 +94,20 @@ impl File {
         } else {
             0
         };
-        self.give_locked(fs, range, ahead)
+        self.allocate_locked(fs, range, ahead)
     }
 
     /// Allocates blocks. `map` is locked by the caller.
-    fn give_locked(&self, fs: &Filesystem, range: Range<u64>, ahead: u64) -> Result<()> {
-        let mut given = Vec::new();
-        let result = fs.allocate_unwritten(self.number, range, ahead, *self.rights.lock(), &mut given);
-        let extents: Vec<Extent> = given.iter().map(extent).collect();
+    fn allocate_locked(&self, fs: &Filesystem, range: Range<u64>, ahead: u64) -> Result<()> {
+        let mut allocated = Vec::new();
+        let result = fs.allocate_unwritten(self.number, range, ahead, *self.rights.lock(), &mut allocated);
+        let extents: Vec<Extent> = allocated.iter().map(extent).collect();
         if !extents.is_empty()
             && let Err(error) = self.mapped.push(&extents)
         {
             // The range was truncated in between, or memory is short: nothing uses these blocks.
             for extent in &extents {
-                fs.take_back(self.number, extent.offset..extent.offset + extent.length, false)?;
+                fs.free_range(self.number, extent.offset..extent.offset + extent.length, false)?;
             }
             return Err(error.into());
         }
@@ -121,7 +121,7 @@ impl File {
             // Cleared before the call, so that later writes count for the next one.
             self.unsettled.store(false, Ordering::Release);
         }
-        let settled = if write { self.mapped.settle() } else { self.mapped.look() };
+        let settled = if write { self.mapped.settle() } else { self.mapped.settle_completed() };
         let settled = settled.inspect_err(|_| self.unsettled.store(true, Ordering::Release))?;
         let changed = rustix::fs::fstat(&self.mapped).ok().as_ref().and_then(written_at);
         let mut written_ranges = self.written_ranges.lock();
@@ -134,11 +134,11 @@ impl File {
 
     /// Truncates the file to `size`. The caller holds the file's lock.
     pub(super) fn truncate(&self, fs: &Filesystem, size: u64) -> Result<()> {
-        let held = self.mapped.truncate_held(size)?;
+        let blocked = self.mapped.truncate_held(size)?;
         let _map = self.map.lock();
-        self.untell(size.next_multiple_of(fs.geometry().block_size.into())..u64::MAX);
+        self.drop_conversions(size.next_multiple_of(fs.geometry().block_size.into())..u64::MAX);
         fs.truncate_mapped(self.number, size)?;
-        drop(held);
+        drop(blocked);
         self.forget_written()?;
         // The zeroed part of the last block has to be written.
         self.unsettled.store(true, Ordering::Release);
@@ -146,24 +146,24 @@ impl File {
     }
 
     fn punch(&self, fs: &Filesystem, range: Range<u64>) -> Result<()> {
-        let held = self.mapped.punch_held(range.start, range.end - range.start)?;
+        let blocked = self.mapped.punch_held(range.start, range.end - range.start)?;
         let _map = self.map.lock();
         let block = u64::from(fs.geometry().block_size);
-        self.untell(range.start.next_multiple_of(block)..range.end / block * block);
-        fs.take_back(self.number, range, true)?;
-        drop(held);
+        self.drop_conversions(range.start.next_multiple_of(block)..range.end / block * block);
+        fs.free_range(self.number, range, true)?;
+        drop(blocked);
         self.unsettled.store(true, Ordering::Release);
         Ok(())
     }
 
     /// Drops pending conversions of freed blocks, which may belong to another file by the time they would be recorded.
-    fn untell(&self, gone: Range<u64>) {
-        if gone.is_empty() {
+    fn drop_conversions(&self, freed: Range<u64>) {
+        if freed.is_empty() {
             return;
         }
         let mut written_ranges = self.written_ranges.lock();
         let outside = |range: Range<u64>| {
-            [range.start..range.end.min(gone.start), range.start.max(gone.end)..range.end]
+            [range.start..range.end.min(freed.start), range.start.max(freed.end)..range.end]
         };
         *written_ranges =
             written_ranges.drain(..).flat_map(outside).filter(|range| !range.is_empty()).collect();
@@ -174,11 +174,11 @@ impl File {
         if !self.map.lock().tail {
             return Ok(());
         }
-        let held = self.mapped.cut_tail()?;
+        let blocked = self.mapped.cut_tail()?;
         let mut growth = self.map.lock();
-        fs.take_back(
+        fs.free_range(
             self.number,
-            held.from..u64::from(u32::MAX) * u64::from(fs.geometry().block_size),
+            blocked.from..u64::from(u32::MAX) * u64::from(fs.geometry().block_size),
             false,
         )?;
         *growth = Growth::default();
@@ -186,9 +186,9 @@ impl File {
     }
 
     /// Implements `fallocate(2)`. The caller holds the file's lock.
-    pub(super) fn fallocate(&self, fs: &Filesystem, what: Fallocate, offset: u64, length: u64) -> Result<()> {
+    pub(super) fn fallocate(&self, fs: &Filesystem, mode: Fallocate, offset: u64, length: u64) -> Result<()> {
         let end = offset.checked_add(length).filter(|_| length > 0).ok_or(Error::Invalid)?;
-        let keeps = match what {
+        let keeps = match mode {
             Fallocate::Punch => return self.punch(fs, offset..end),
             Fallocate::Allocate => false,
             Fallocate::KeepSize => true,
@@ -204,7 +204,7 @@ impl File {
         };
         let block = u64::from(fs.geometry().block_size);
         let whole = offset / block * block..end.next_multiple_of(block);
-        self.give_locked_alone(fs, whole)?;
+        self.lock_and_allocate(fs, whole)?;
         let size = rustix::fs::fstat(&self.mapped).map_err(std::io::Error::from)?.st_size.cast_unsigned();
         if !keeps && end > size {
             self.mapped.grow(end)?;
@@ -213,9 +213,9 @@ impl File {
         fs.convert_unwritten(self.number, &[], if keeps { size } else { size.max(end) }, now)
     }
 
-    fn give_locked_alone(&self, fs: &Filesystem, range: Range<u64>) -> Result<()> {
+    fn lock_and_allocate(&self, fs: &Filesystem, range: Range<u64>) -> Result<()> {
         let _map = self.map.lock();
-        self.give_locked(fs, range, 0)
+        self.allocate_locked(fs, range, 0)
     }
 
     /// Discards the kernel's time of the last write, after the mtime was set explicitly.
@@ -224,11 +224,11 @@ impl File {
         Ok(rustix::fs::futimens(&self.mapped, &times).map_err(std::io::Error::from)?)
     }
 
-    /// Passes `note` the time of the kernel's last read since the previous call, if any. Calls are serialized: a caller that
+    /// Passes `record` the time of the kernel's last read since the previous call, if any. Calls are serialized: a caller that
     /// gets `None` finds the earlier one recorded.
-    pub(super) fn noting<T>(&self, note: impl FnOnce(Option<Time>) -> T) -> T {
-        let _noting = self.noting.lock();
-        note(self.take_read())
+    pub(super) fn with_read_time<T>(&self, record: impl FnOnce(Option<Time>) -> T) -> T {
+        let _lock = self.read_time_lock.lock();
+        record(self.take_read())
     }
 
     fn take_read(&self) -> Option<Time> {

@@ -29,15 +29,15 @@ use locks::Locks;
 /// Maximum number of extents of a file at open. A file with more goes through the daemon.
 const MAX_EXTENTS: usize = 1 << 18;
 
-/// Maximum number of files that stay mapped while nobody has them open.
-const MAX_KEPT_FILES: usize = 1024;
+/// Maximum number of files that stay mapped while they are not open.
+const MAX_MAPPED_FILES: usize = 1024;
 
 /// The mapped files and the threads that serve them.
 #[derive(Debug)]
 pub(crate) struct DirectWrites {
     files: Arc<Files>,
     background: BackgroundWorker,
-    questions: Mutex<Vec<std::thread::JoinHandle<()>>>,
+    upcall_threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
 struct Files {
@@ -46,7 +46,7 @@ struct Files {
     reaper: Arc<Reaper>,
     locks: Locks,
     table: Mutex<Table>,
-    over: AtomicBool,
+    ended: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -91,9 +91,9 @@ impl Files {
     }
 
     /// Unmaps an inode that is about to be freed.
-    fn drop_dead(&self, number: u32) {
+    fn unmap_freed(&self, number: u32) {
         let _lock = self.locks.lock(number);
-        // The kernel may close it a moment later than the daemon: after this there is nothing that it could write.
+        // The kernel may close it later than the daemon. After this, it has nothing left to write.
         if let Some(file) = self.remove(number)
             && let Err(error) = file.mapped.truncate(0)
         {
@@ -114,17 +114,17 @@ impl DirectWrites {
             reaper: reaper.clone(),
             locks: Locks::default(),
             table: Mutex::default(),
-            over: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         });
-        let dead = Arc::downgrade(&files);
+        let weak = Arc::downgrade(&files);
         reaper.before_each(Box::new(move |number| {
-            if let Some(files) = dead.upgrade() {
-                files.drop_dead(number);
+            if let Some(files) = weak.upgrade() {
+                files.unmap_freed(number);
             }
         }));
         let background = BackgroundWorker::start(files.clone())?;
-        let questions = Mutex::new(upcalls::start(&files)?);
-        Ok(Self { files, background, questions })
+        let upcall_threads = Mutex::new(upcalls::start(&files)?);
+        Ok(Self { files, background, upcall_threads })
     }
 
     /// Returns the backing file for passthrough, mapping the file at its first open. `None` where it cannot be mapped.
@@ -157,7 +157,7 @@ impl DirectWrites {
             table.numbers.insert(number, file);
             table.numbers.len()
         };
-        if count > MAX_KEPT_FILES {
+        if count > MAX_MAPPED_FILES {
             self.background.shrink();
         }
         Some(backing)
@@ -200,15 +200,15 @@ impl DirectWrites {
     pub(crate) fn fallocate(
         &self,
         number: u32,
-        what: Fallocate,
+        mode: Fallocate,
         (offset, length): (u64, u64),
         rights: ReservedAccess,
     ) -> Result<()> {
         let _lock = self.files.locks.lock(number);
         let fs = &self.files.filesystem;
         match self.files.find(number) {
-            Some(file) => file.fallocate(fs, what, offset, length),
-            None => fs.fallocate_as(number, what, (offset, length), rights),
+            Some(file) => file.fallocate(fs, mode, offset, length),
+            None => fs.fallocate_as(number, mode, (offset, length), rights),
         }
     }
 
@@ -218,10 +218,10 @@ impl DirectWrites {
         run()
     }
 
-    /// Passes `note` the time of the kernel's last direct read since the previous call, if any. Returns `None` if the file is
+    /// Passes `record` the time of the kernel's last direct read since the previous call, if any. Returns `None` if the file is
     /// not mapped.
-    pub(crate) fn noting<T>(&self, number: u32, note: impl FnOnce(Option<Time>) -> T) -> Option<T> {
-        Some(self.files.find(number)?.noting(note))
+    pub(crate) fn with_read_time<T>(&self, number: u32, record: impl FnOnce(Option<Time>) -> T) -> Option<T> {
+        Some(self.files.find(number)?.with_read_time(record))
     }
 
     /// Discards the kernel's time of the last write, after the mtime was set explicitly.
@@ -241,19 +241,15 @@ impl DirectWrites {
     /// Queues a file after a close.
     pub(crate) fn closed(&self, number: u32) {
         if let Some(file) = self.files.find(number) {
-            self.background.look_after(&file);
+            self.background.queue_file(&file);
         }
     }
 
     pub(crate) fn forgotten(&self, number: u32) {
         if let Some(file) = self.files.find(number) {
             file.forgotten.store(true, Ordering::Release);
-            self.background.look_after(&file);
+            self.background.queue_file(&file);
         }
-    }
-
-    pub(crate) fn len(&self) -> u64 {
-        self.files.table.lock().numbers.len() as u64
     }
 
     /// Records all written ranges. There are no writers any more.
@@ -267,8 +263,9 @@ impl DirectWrites {
                 Ok(()) | Err(shunt_ext4::Error::NotFound) => {}
                 Err(error) => {
                     tracing::error!(
-                        "cannot record the blocks written to inode {}: {error}; its recent writes may be lost",
-                        file.number
+                        "cannot record the blocks written to inode {}: {}; its recent writes may be lost",
+                        file.number,
+                        error.cause()
                     )
                 }
             }
@@ -277,8 +274,8 @@ impl DirectWrites {
 
     /// Ends the upcall threads and unmaps all files.
     pub(crate) fn end(&self) {
-        self.files.over.store(true, Ordering::Release);
-        let threads = std::mem::take(&mut *self.questions.lock());
+        self.files.ended.store(true, Ordering::Release);
+        let threads = std::mem::take(&mut *self.upcall_threads.lock());
         for thread in threads {
             let _ = thread.join();
         }

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use shunt_extmap::{Ask, Request};
+use shunt_extmap::{Request, Upcall};
 
 use super::Files;
 
@@ -21,15 +21,15 @@ pub(super) fn start(files: &Arc<Files>) -> std::io::Result<Vec<JoinHandle<()>>> 
     let (sender, receiver) = channel();
     let spawn =
         |name: &str, run: Box<dyn FnOnce() + Send>| thread::Builder::new().name(name.into()).spawn(run);
-    let (giving, syncing) = (files.clone(), files.clone());
+    let (receiving, syncing) = (files.clone(), files.clone());
     Ok(vec![
-        spawn("blocks", Box::new(move || give(&giving, &sender)))?,
+        spawn("blocks", Box::new(move || receive(&receiving, &sender)))?,
         spawn("sync", Box::new(move || sync(&syncing, &receiver)))?,
     ])
 }
 
-fn give(files: &Files, syncs: &Sender<Request>) {
-    while !files.over.load(Ordering::Acquire) {
+fn receive(files: &Files, syncs: &Sender<Request>) {
+    while !files.ended.load(Ordering::Acquire) {
         let request = match files.connection.next_request(RETRY_TIMEOUT) {
             Ok(Some(request)) => request,
             Ok(None) => continue,
@@ -40,12 +40,12 @@ fn give(files: &Files, syncs: &Sender<Request>) {
                 continue;
             }
         };
-        match request.ask {
-            Ask::Allocate { offset, length } => {
-                let done = blocks(files, request.file, offset, length);
+        match request.upcall {
+            Upcall::Allocate { offset, length } => {
+                let done = allocate(files, request.file, offset, length);
                 answer(files, request, done);
             }
-            Ask::Sync => {
+            Upcall::Sync => {
                 if syncs.send(request).is_err() {
                     answer(files, request, Err(Errno::IO));
                 }
@@ -54,13 +54,13 @@ fn give(files: &Files, syncs: &Sender<Request>) {
     }
 }
 
-fn blocks(files: &Files, cookie: u64, offset: u64, length: u64) -> Result<(), Errno> {
+fn allocate(files: &Files, cookie: u64, offset: u64, length: u64) -> Result<(), Errno> {
     let file = files.by_cookie(cookie).ok_or(Errno::STALE)?;
     let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
-    let done = match file.give(&files.filesystem, offset..end) {
+    let done = match file.allocate(&files.filesystem, offset..end) {
         Err(shunt_ext4::Error::NoSpace) => {
             files.reaper.catch_up();
-            file.give(&files.filesystem, offset..end)
+            file.allocate(&files.filesystem, offset..end)
         }
         done => done,
     };

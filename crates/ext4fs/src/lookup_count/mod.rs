@@ -12,9 +12,9 @@ use shunt_sharded::{Number as _, ReferenceCounts, Sharded};
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct ForgottenInode {
     /// The inode has no name any more.
-    pub(crate) nameless: bool,
+    pub(crate) unlinked: bool,
     /// Access time that is not yet in the image.
-    pub(crate) read: Option<Time>,
+    pub(crate) atime: Option<Time>,
 }
 
 const SHARDS: usize = 16;
@@ -25,8 +25,8 @@ const MAX_PENDING_ATIMES: usize = 4096;
 #[derive(Debug, Default)]
 struct Shard {
     lookups: ReferenceCounts<u32>,
-    nameless: HashSet<u32>,
-    reads: HashMap<u32, Time>,
+    unlinked: HashSet<u32>,
+    atimes: HashMap<u32, Time>,
 }
 
 /// Sharded table of lookup counts, of inodes without a name, and of pending access times.
@@ -50,60 +50,60 @@ impl LookupCounts {
         if !shard.lookups.remove(number, lookups) {
             return None;
         }
-        Some(ForgottenInode { nameless: shard.nameless.remove(&number), read: shard.reads.remove(&number) })
+        Some(ForgottenInode { unlinked: shard.unlinked.remove(&number), atime: shard.atimes.remove(&number) })
     }
 
     /// Records that an inode lost its last name. Returns whether it is to be freed at once.
     #[must_use]
-    pub(crate) fn unname(&self, number: u32) -> bool {
+    pub(crate) fn mark_unlinked(&self, number: u32) -> bool {
         let mut shard = self.shard(number);
-        let known = shard.lookups.contains(number);
-        if known {
-            shard.nameless.insert(number);
+        let is_referenced = shard.lookups.contains(number);
+        if is_referenced {
+            shard.unlinked.insert(number);
         }
-        !known
+        !is_referenced
     }
 
     /// Records that an inode has a name, for the first time or again.
     pub(crate) fn name(&self, number: u32) {
-        self.shard(number).nameless.remove(&number);
+        self.shard(number).unlinked.remove(&number);
     }
 
     /// Stores a pending access time and returns true, if the kernel holds a reference and the table is not full.
-    pub(crate) fn note_read(&self, number: u32, time: Time) -> bool {
+    pub(crate) fn record_atime(&self, number: u32, time: Time) -> bool {
         let mut shard = self.shard(number);
         if !shard.lookups.contains(number) {
             return false;
         }
-        if let Some(read) = shard.reads.get_mut(&number) {
-            *read = time;
+        if let Some(atime) = shard.atimes.get_mut(&number) {
+            *atime = time;
             return true;
         }
-        let room = shard.reads.len() < MAX_PENDING_ATIMES;
+        let room = shard.atimes.len() < MAX_PENDING_ATIMES;
         if room {
-            shard.reads.insert(number, time);
+            shard.atimes.insert(number, time);
         }
         room
     }
 
     /// Returns the pending access time.
-    pub(crate) fn read(&self, number: u32) -> Option<Time> {
-        self.shard(number).reads.get(&number).copied()
+    pub(crate) fn atime(&self, number: u32) -> Option<Time> {
+        self.shard(number).atimes.get(&number).copied()
     }
 
     /// Removes and returns the pending access time.
-    pub(crate) fn take_read(&self, number: u32) -> Option<Time> {
-        self.shard(number).reads.remove(&number)
+    pub(crate) fn take_atime(&self, number: u32) -> Option<Time> {
+        self.shard(number).atimes.remove(&number)
     }
 
     /// Removes and returns all pending access times.
-    pub(crate) fn take_reads(&self) -> Vec<(u32, Time)> {
-        self.0.iter().flat_map(|shard| std::mem::take(&mut shard.lock().reads)).collect()
+    pub(crate) fn take_atimes(&self) -> Vec<(u32, Time)> {
+        self.0.iter().flat_map(|shard| std::mem::take(&mut shard.lock().atimes)).collect()
     }
 
     /// Removes and returns all inodes without a name, at the end of the mount.
-    pub(crate) fn take_nameless(&self) -> Vec<u32> {
-        self.0.iter().flat_map(|shard| std::mem::take(&mut *shard.lock()).nameless).collect()
+    pub(crate) fn take_unlinked(&self) -> Vec<u32> {
+        self.0.iter().flat_map(|shard| std::mem::take(&mut *shard.lock()).unlinked).collect()
     }
 
     /// Returns the number of inodes with a count.

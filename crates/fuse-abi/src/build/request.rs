@@ -168,7 +168,7 @@ impl Request<'_> {
     }
 }
 
-/// The message so far.
+/// The encoded message.
 struct Out(Vec<u8>);
 
 impl Out {

@@ -91,7 +91,7 @@ wire! {
         pub off_out: u64,
         /// Bytes to copy.
         pub len: u64,
-        /// Zero so far.
+        /// Reserved; zero.
         pub flags: u64,
     }
 

@@ -77,7 +77,7 @@ wire! {
         pub attr_valid: u64,
         /// Cache time of the attributes, nanoseconds.
         pub attr_valid_nsec: u32,
-        /// Zero so far.
+        /// Reserved; zero.
         pub flags: u32,
         /// Zero.
         pub spare: [u64; 2],

@@ -20,7 +20,7 @@ wire! {
 
     /// Contents of the 80-byte command area of the submission entry.
     pub struct UringCmdReq {
-        /// Zero so far.
+        /// Reserved; zero.
         pub flags: u64,
         /// Id from [`UringEntInOut::commit_id`].
         pub commit_id: u64,

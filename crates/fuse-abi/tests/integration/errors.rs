@@ -42,8 +42,8 @@ fn opcodes() {
         assert_eq!(Opcode::from_raw(raw), None);
     }
     assert_eq!(error(&message(0, &[])).errno(), ENOSYS);
-    for (place, &opcode) in Opcode::ALL.iter().enumerate() {
-        assert_eq!(opcode.index(), place);
+    for (index, &opcode) in Opcode::ALL.iter().enumerate() {
+        assert_eq!(opcode.index(), index);
         assert_eq!(Opcode::from_raw(opcode.as_raw()), Some(opcode));
         assert!(opcode.name().bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'));
     }

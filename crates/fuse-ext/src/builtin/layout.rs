@@ -13,13 +13,13 @@ pub(super) const XATTR_VALUE_BYTES: usize = 64;
 pub(super) const LINK_TARGET_BYTES: usize = 224;
 pub(super) const XATTR_LIST_BYTES: usize = 88;
 
-pub(super) const VERSIONS: usize = 1 << 17;
-pub(super) const ATTRS: usize = 1 << 17;
-pub(super) const NAMES: usize = 1 << 17;
-pub(super) const XATTRS: usize = 1 << 16;
-pub(super) const LINKS: usize = 1 << 13;
-pub(super) const LISTS: usize = 1 << 15;
-pub(super) const OPENS: usize = 1 << 14;
+pub(super) const VERSION_COUNTERS: usize = 1 << 17;
+pub(super) const ATTR_SLOTS: usize = 1 << 17;
+pub(super) const NAME_SLOTS: usize = 1 << 17;
+pub(super) const XATTR_SLOTS: usize = 1 << 16;
+pub(super) const LINK_SLOTS: usize = 1 << 13;
+pub(super) const LIST_SLOTS: usize = 1 << 15;
+pub(super) const OPEN_SLOTS: usize = 1 << 14;
 
 /// `enum domain`.
 #[derive(Debug, Clone, Copy)]

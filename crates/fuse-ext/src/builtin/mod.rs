@@ -42,7 +42,7 @@ impl Validity {
     pub const NONE: Self = Self::all(0);
 
     /// Sets the same cache time for everything.
-    pub const fn all(seconds: u64) -> Self {
+    pub(crate) const fn all(seconds: u64) -> Self {
         Self { entries: seconds, attributes: seconds, absent: seconds }
     }
 }
@@ -71,7 +71,7 @@ impl AttrExpiry {
     pub const CHANGED: Self = Self(u64::MAX);
 
     /// Valid for `time` from now on.
-    pub fn after(time: Duration) -> Self {
+    pub(crate) fn after(time: Duration) -> Self {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let now = Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32);
         Self((now + time).as_nanos().try_into().unwrap_or(u64::MAX - 1))
@@ -95,14 +95,14 @@ impl Tables {
     pub fn new<E>(mut memory: impl FnMut(&str, usize) -> Result<Memory, E>) -> Result<Self, E> {
         Ok(Self {
             settings: memory("settings", 3)?,
-            versions: Versions::new(memory("versions", VERSIONS)?),
-            attrs: Table::new(memory("attrs", ATTRS * Table::<AttrSlot>::WORDS)?),
-            names: Table::new(memory("names", NAMES * Table::<NameSlot>::WORDS)?),
-            xattrs: Table::new(memory("xattrs", XATTRS * Table::<XattrSlot>::WORDS)?),
-            links: Table::new(memory("links", LINKS * Table::<LinkSlot>::WORDS)?),
-            lists: Table::new(memory("lists", LISTS * Table::<ListSlot>::WORDS)?),
-            opens: Table::new(memory("opens", OPENS * Table::<OpenSlot>::WORDS)?),
-            opened: memory("opened", OPENS)?,
+            versions: Versions::new(memory("versions", VERSION_COUNTERS)?),
+            attrs: Table::new(memory("attrs", ATTR_SLOTS * Table::<AttrSlot>::WORDS)?),
+            names: Table::new(memory("names", NAME_SLOTS * Table::<NameSlot>::WORDS)?),
+            xattrs: Table::new(memory("xattrs", XATTR_SLOTS * Table::<XattrSlot>::WORDS)?),
+            links: Table::new(memory("links", LINK_SLOTS * Table::<LinkSlot>::WORDS)?),
+            lists: Table::new(memory("lists", LIST_SLOTS * Table::<ListSlot>::WORDS)?),
+            opens: Table::new(memory("opens", OPEN_SLOTS * Table::<OpenSlot>::WORDS)?),
+            opened: memory("opened", OPEN_SLOTS)?,
             changes: AtomicU64::new(0),
         })
     }
@@ -118,23 +118,29 @@ impl Tables {
     /// Sets the cache times of the program's replies in the kernel. Initially nothing is cached.
     pub fn set_validity(&self, validity: Validity) {
         let values = [validity.entries, validity.attributes, validity.absent];
-        for (place, value) in self.settings.words().iter().zip(values) {
-            place.store(value, Ordering::Relaxed);
+        for (destination, value) in self.settings.words().iter().zip(values) {
+            destination.store(value, Ordering::Relaxed);
         }
     }
 
     /// Returns the counter of all changes. Read it before a lookup, for [`store_found`](Self::store_found).
-    pub fn change_count(&self) -> ChangeCount {
+    pub(crate) fn change_count(&self) -> ChangeCount {
         ChangeCount(self.changes.load(Ordering::SeqCst))
     }
 
     /// Returns the version of the attributes of `node`. Read it before the attributes are queried.
-    pub fn attributes_version(&self, node: NodeId) -> Version {
+    pub(crate) fn attributes_version(&self, node: NodeId) -> Version {
         self.versions.now(Domain::Attributes as u64, key(node))
     }
 
     /// Stores attributes, valid until `until`.
-    pub fn store_attributes(&self, node: NodeId, since: Version, attributes: &Attributes, until: AttrExpiry) {
+    pub(crate) fn store_attributes(
+        &self,
+        node: NodeId,
+        since: Version,
+        attributes: &Attributes,
+        until: AttrExpiry,
+    ) {
         self.put_attributes(node, since, attributes.wire(), until);
     }
 
@@ -143,7 +149,7 @@ impl Tables {
     }
 
     /// Stores the attributes of a lookup or listing, unless anything changed since.
-    pub fn store_found(&self, node: NodeId, since: ChangeCount, attr: Attr, until: AttrExpiry) {
+    pub(crate) fn store_found(&self, node: NodeId, since: ChangeCount, attr: Attr, until: AttrExpiry) {
         let version = self.attributes_version(node);
         // A change increments the counter before the version: if the version is the new one, the counter has changed.
         if self.change_count() == since {
@@ -152,7 +158,7 @@ impl Tables {
     }
 
     /// Stores a name of a listing, unless anything changed since.
-    pub fn store_listed(
+    pub(crate) fn store_listed(
         &self,
         parent: NodeId,
         name: &[u8],
@@ -167,20 +173,27 @@ impl Tables {
     }
 
     /// Returns the version of `name`. Read it before the name is looked up.
-    pub fn name_version(&self, parent: NodeId, name: &[u8]) -> Version {
+    pub(crate) fn name_version(&self, parent: NodeId, name: &[u8]) -> Version {
         let hash = padded(name).map_or(0, |words: [u64; NAME_BYTES / 8]| hash_words(parent.0, &words));
         self.versions.now(Domain::Name as u64, hash)
     }
 
     /// Stores that `name` refers to `node`; the reply counts a lookup of it. Names of 40 bytes and more are not stored.
-    pub fn store_name(&self, parent: NodeId, name: &[u8], since: Version, node: NodeId, generation: u64) {
+    pub(crate) fn store_name(
+        &self,
+        parent: NodeId,
+        name: &[u8],
+        since: Version,
+        node: NodeId,
+        generation: u64,
+    ) {
         // The kernel cannot have forgotten a node that this reply introduces.
         let life = self.versions.now(Domain::Life as u64, key(node));
         self.put_name(parent, name, since, node, life, generation);
     }
 
     /// Stores a negative entry for `name`.
-    pub fn store_absent(&self, parent: NodeId, name: &[u8], since: Version) {
+    pub(crate) fn store_absent(&self, parent: NodeId, name: &[u8], since: Version) {
         self.put_name(parent, name, since, NodeId(0), Version(0), 0);
     }
 
@@ -200,20 +213,20 @@ impl Tables {
     }
 
     /// Returns the version of the extended attributes of `node`. Read it before they are queried.
-    pub fn xattr_version(&self, node: NodeId) -> Version {
+    pub(crate) fn xattr_version(&self, node: NodeId) -> Version {
         self.versions.now(Domain::Xattr as u64, key(node))
     }
 
     /// Stores an extended attribute, or the errno of a missing one. Names of 32 bytes and more, and values of more than 64, are
     /// not stored.
-    pub fn store_xattr(&self, node: NodeId, name: &CStr, since: Version, value: Result<&[u8], Errno>) {
+    pub(crate) fn store_xattr(&self, node: NodeId, name: &CStr, since: Version, value: Result<&[u8], Errno>) {
         let Some(name) = padded(name.to_bytes()) else { return };
         let mut slot =
             XattrSlot { node: node.0, name, version: since.0, length: 0, value: [0; XATTR_VALUE_BYTES] };
         match value {
             Ok(value) => {
-                let Some(place) = slot.value.get_mut(..value.len()) else { return };
-                place.copy_from_slice(value);
+                let Some(destination) = slot.value.get_mut(..value.len()) else { return };
+                destination.copy_from_slice(value);
                 slot.length = value.len() as i64;
             }
             Err(errno) => slot.length = i64::from(-errno.raw_os_error()),
@@ -223,22 +236,22 @@ impl Tables {
 
     /// Stores the names of extended attributes, each terminated by a NUL, as visible to root or to other users. Lists of more
     /// than 88 bytes are not stored. `since` is an [`xattr_version`](Self::xattr_version).
-    pub fn store_xattr_names(&self, node: NodeId, root: bool, since: Version, list: &[u8]) {
+    pub(crate) fn store_xattr_names(&self, node: NodeId, root: bool, since: Version, list: &[u8]) {
         let (root, length) = (root.into(), list.len() as u64);
         let mut slot =
             ListSlot { node: node.0, root, version: since.0, length, names: [0; XATTR_LIST_BYTES] };
-        let Some(place) = slot.names.get_mut(..list.len()) else { return };
-        place.copy_from_slice(list);
+        let Some(destination) = slot.names.get_mut(..list.len()) else { return };
+        destination.copy_from_slice(list);
         self.lists.store(hash_words(node.0, &[root]), &slot);
     }
 
     /// Stores the target of a symbolic link, which is immutable. Targets of more than 224 bytes are not stored.
-    pub fn store_link(&self, node: NodeId, target: &[u8]) {
+    pub(crate) fn store_link(&self, node: NodeId, target: &[u8]) {
         let version = self.versions.now(Domain::Life as u64, key(node)).0;
         let mut slot =
             LinkSlot { node: node.0, version, length: target.len() as u64, target: [0; LINK_TARGET_BYTES] };
-        let Some(place) = slot.target.get_mut(..target.len()) else { return };
-        place.copy_from_slice(target);
+        let Some(destination) = slot.target.get_mut(..target.len()) else { return };
+        destination.copy_from_slice(target);
         self.links.store(key(node), &slot);
     }
 
@@ -262,34 +275,34 @@ impl Tables {
     }
 
     /// Returns the number of opens by the program minus releases, of `node` and all nodes that share its counter; modulo 2^64.
-    pub fn opened(&self, node: NodeId) -> u64 {
+    pub(crate) fn opened(&self, node: NodeId) -> u64 {
         self.opened.words()[Self::opened_index(node)].load(Ordering::SeqCst)
     }
 
     /// Returns the values of all open counters.
-    pub fn all_opened(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn all_opened(&self) -> impl Iterator<Item = u64> {
         self.opened.words().iter().map(|count| count.load(Ordering::SeqCst))
     }
 
     /// Returns the index of the counter of `node`.
-    pub fn opened_index(node: NodeId) -> usize {
-        key(node) as usize & (OPENS - 1)
+    pub(crate) fn opened_index(node: NodeId) -> usize {
+        key(node) as usize & (OPEN_SLOTS - 1)
     }
 
     /// Invalidates the attributes of `node`.
-    pub fn attributes_changed(&self, node: NodeId) {
+    pub(crate) fn attributes_changed(&self, node: NodeId) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.versions.changed(Domain::Attributes as u64, key(node));
     }
 
     /// Invalidates the attributes and extended attributes of `node`.
-    pub fn node_changed(&self, node: NodeId) {
+    pub(crate) fn node_changed(&self, node: NodeId) {
         self.attributes_changed(node);
         self.versions.changed(Domain::Xattr as u64, key(node));
     }
 
     /// Invalidates `name`, which was made, removed or replaced, and the attributes of `parent`.
-    pub fn name_changed(&self, parent: NodeId, name: &[u8]) {
+    pub(crate) fn name_changed(&self, parent: NodeId, name: &[u8]) {
         self.attributes_changed(parent);
         if let Some(words) = padded::<{ NAME_BYTES / 8 }>(name) {
             self.versions.changed(Domain::Name as u64, hash_words(parent.0, &words));
@@ -297,7 +310,7 @@ impl Tables {
     }
 
     /// Invalidates everything.
-    pub fn all_changed(&self) {
+    pub(crate) fn all_changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.versions.all_changed();
     }
@@ -307,7 +320,7 @@ impl Tables {
 const FOPEN_NOFLUSH: u32 = 1 << 5;
 
 /// Number of open counters.
-pub(crate) const OPEN_COUNTERS: usize = OPENS;
+pub(crate) const OPEN_COUNTERS: usize = OPEN_SLOTS;
 
 /// The handle of files that the program opened: a daemon must never return this handle itself.
 pub const KERNEL_HANDLE: FileHandle = FileHandle(0xffff_ffff_5348_5558);

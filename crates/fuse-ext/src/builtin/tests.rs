@@ -53,7 +53,7 @@ fn an_answer_older_than_a_change_is_never_believed() {
 }
 
 #[test]
-fn what_a_lookup_found_is_stored_only_if_nothing_changed_meanwhile() {
+fn lookup_result_is_stored_only_if_nothing_changed_meanwhile() {
     let tables = Tables::private().unwrap();
     let since = tables.change_count();
     tables.attributes_changed(NodeId(8));
@@ -77,7 +77,7 @@ fn names_change_one_by_one() {
 }
 
 #[test]
-fn what_is_too_long_is_not_stored() {
+fn oversized_values_are_not_stored() {
     let tables = Tables::private().unwrap();
     let long = [b'x'; NAME_BYTES];
     tables.store_absent(NodeId(1), &long, tables.name_version(NodeId(1), &long));

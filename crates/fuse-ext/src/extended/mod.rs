@@ -218,7 +218,7 @@ impl<F: FileSystem> Extended<F> {
 
     /// Attaches nothing: this build has no BPF support.
     #[cfg(not(feature = "bpf"))]
-    pub fn attach(&self, _session: &shunt_fuse::Handle) {
+    pub(crate) fn attach(&self, _session: &shunt_fuse::Handle) {
         self.refused("this build cannot load programs".to_owned());
     }
 
@@ -230,8 +230,8 @@ impl<F: FileSystem> Extended<F> {
     }
 
     /// Returns the cache time for the kernel itself.
-    fn expiry(&self, wanted: Expiry) -> Expiry {
-        if self.extension.no_kernel_cache { Expiry::NEVER_CACHED } else { wanted }
+    fn expiry(&self, requested: Expiry) -> Expiry {
+        if self.extension.no_kernel_cache { Expiry::NEVER_CACHED } else { requested }
     }
 
     fn expiring(&self, mut entry: Entry) -> Entry {

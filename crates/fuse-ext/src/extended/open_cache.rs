@@ -25,14 +25,14 @@ struct State {
     order: VecDeque<NodeId>,
     /// Opens by earlier programs, minus releases that reached the daemon: together with the program's counters these are the
     /// current opens. Empty until a program was attached.
-    elsewhere: Vec<u64>,
+    earlier_opens: Vec<u64>,
 }
 
 impl State {
     /// Reports whether the program has the node open. Nodes that share its counter are included, so this errs on the safe side.
     fn is_open(&self, node: NodeId) -> bool {
-        let elsewhere = self.elsewhere.get(Tables::opened_index(node)).copied().unwrap_or(0);
-        elsewhere.wrapping_add(self.tables.as_ref().map_or(0, |tables| tables.opened(node))) != 0
+        let earlier_opens = self.earlier_opens.get(Tables::opened_index(node)).copied().unwrap_or(0);
+        earlier_opens.wrapping_add(self.tables.as_ref().map_or(0, |tables| tables.opened(node))) != 0
     }
 
     /// Stops the program from opening the node, and releases its backing file if it is not open.
@@ -49,18 +49,18 @@ impl State {
     }
 
     fn shrink(&mut self) -> Vec<Backing> {
-        let mut gone = Vec::new();
+        let mut evicted = Vec::new();
         for _ in 0..self.order.len() {
             if self.cached.len() <= MAX_CACHED_OPENS && self.order.len() <= 2 * MAX_CACHED_OPENS {
                 break;
             }
             let Some(oldest) = self.order.pop_front() else { break };
-            gone.extend(self.evict(oldest));
+            evicted.extend(self.evict(oldest));
             if self.cached.contains_key(&oldest) {
                 self.order.push_back(oldest);
             }
         }
-        gone
+        evicted
     }
 }
 
@@ -72,9 +72,9 @@ impl OpenCache {
     /// Switches to the tables of a new program or, with `None`, to no program: the old one no longer counts.
     pub(super) fn attach(&self, tables: Option<Arc<Tables>>) {
         let mut state = self.lock();
-        state.elsewhere.resize(OPEN_COUNTERS, 0);
+        state.earlier_opens.resize(OPEN_COUNTERS, 0);
         let old = std::mem::replace(&mut state.tables, tables);
-        for (sum, count) in state.elsewhere.iter_mut().zip(old.iter().flat_map(|old| old.all_opened())) {
+        for (sum, count) in state.earlier_opens.iter_mut().zip(old.iter().flat_map(|old| old.all_opened())) {
             *sum = sum.wrapping_add(count);
         }
     }
@@ -87,13 +87,13 @@ impl OpenCache {
             state.order.push_back(node);
         }
         tables.store_open(node, since, backing);
-        let gone = state.shrink();
+        let evicted = state.shrink();
         // Ending a registration is a system call: not under the lock.
         drop(state);
-        drop(gone);
+        drop(evicted);
     }
 
-    /// Returns the backing file that an open of `node` must use, whatever the file system selects.
+    /// Returns the backing file that an open of `node` must use, regardless of the one that the file system selects.
     pub(super) fn backing(&self, node: NodeId) -> Option<Backing> {
         self.lock().cached.get(&node).cloned()
     }
@@ -105,23 +105,23 @@ impl OpenCache {
 
     /// Stops the program from opening `node`, and releases its backing file if it is not open.
     pub(super) fn evict(&self, node: NodeId) {
-        let gone = self.lock().evict(node);
-        drop(gone);
+        let evicted = self.lock().evict(node);
+        drop(evicted);
     }
 
     /// Stops the program from opening any inode, and releases the backing files that are not open.
     pub(super) fn evict_all(&self) {
         let mut state = self.lock();
         let nodes: Vec<NodeId> = state.cached.keys().copied().collect();
-        let gone: Vec<Backing> = nodes.into_iter().filter_map(|node| state.evict(node)).collect();
+        let evicted: Vec<Backing> = nodes.into_iter().filter_map(|node| state.evict(node)).collect();
         drop(state);
-        drop(gone);
+        drop(evicted);
     }
 
-    /// Counts a release of an open by a program that reached the daemon: that program is gone.
+    /// Counts a release of an open by a program that reached the daemon: that program was replaced.
     pub(super) fn closed(&self, node: NodeId) {
         let mut state = self.lock();
-        if let Some(count) = state.elsewhere.get_mut(Tables::opened_index(node)) {
+        if let Some(count) = state.earlier_opens.get_mut(Tables::opened_index(node)) {
             *count = count.wrapping_sub(1);
         }
     }

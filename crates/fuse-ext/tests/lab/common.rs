@@ -159,9 +159,9 @@ impl FileSystem for CountingFs {
 
     async fn unlink(&self, _: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
         self.asked();
-        let gone = self.names.lock().unwrap().remove(&(parent.0, name.as_bytes().to_vec()));
-        let gone = gone.ok_or(Errno::NOENT)?;
-        self.nodes.lock().unwrap().get_mut(&gone).unwrap().links -= 1;
+        let removed = self.names.lock().unwrap().remove(&(parent.0, name.as_bytes().to_vec()));
+        let removed = removed.ok_or(Errno::NOENT)?;
+        self.nodes.lock().unwrap().get_mut(&removed).unwrap().links -= 1;
         Ok(())
     }
 
@@ -303,7 +303,7 @@ impl Mount {
     }
 
     /// Asserts that no FORGET dropped too many lookups, which would be a bug of the extension.
-    pub fn nothing_wrong(&self) {
+    pub fn assert_no_violations(&self) {
         assert_eq!(*self.fs.inner().wrong.lock().unwrap(), Vec::<String>::new());
     }
 }

@@ -16,7 +16,7 @@ fn length(path: &Path) -> Option<u64> {
 }
 
 #[test]
-fn what_was_asked_once_is_not_asked_again() {
+fn repeated_requests_do_not_reach_the_daemon() {
     if !module_is_here() {
         return;
     }

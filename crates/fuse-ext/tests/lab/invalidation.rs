@@ -57,7 +57,7 @@ fn names_come_and_go() {
         fs::remove_file(&other).unwrap();
         assert_eq!((links(&path), links(&new), links(&other)), (1, 0, 0));
     }
-    mount.nothing_wrong();
+    mount.assert_no_violations();
 }
 
 /// Readers refill the tables all the time; one writer counts up. No reader may see an outdated count.

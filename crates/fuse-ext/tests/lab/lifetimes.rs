@@ -42,7 +42,7 @@ fn the_daemons_count_is_exact() {
         drop_caches();
         mount.fs.inner().held() == 0
     }));
-    mount.nothing_wrong();
+    mount.assert_no_violations();
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn it_stays_exact_when_the_program_goes_first() {
         drop_caches();
         mount.fs.inner().held() == 0
     }));
-    mount.nothing_wrong();
+    mount.assert_no_violations();
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn it_comes_and_goes_under_load() {
         drop_caches();
         mount.fs.inner().held() == 0
     }));
-    mount.nothing_wrong();
+    mount.assert_no_violations();
 }
 
 /// Ends in every order. Leaks show in the kernel's log, which the caller checks, and as a module that is still in use.
@@ -137,7 +137,7 @@ fn every_end_is_survived() {
             done.store(true, Ordering::Relaxed);
         });
         mount.mounted.take().unwrap().wait().ok();
-        mount.nothing_wrong();
+        mount.assert_no_violations();
     }
     let uses = || fs::read_to_string("/sys/module/shunt_fuse_ext/refcnt").unwrap();
     // Other tests mount as well.

@@ -67,5 +67,5 @@ fn at_most_50_megabytes() {
     });
     println!("requests in another pass: {again} of {}", 2 * FILES);
     assert!(total <= 50_000_000, "{total}");
-    mount.nothing_wrong();
+    mount.assert_no_violations();
 }

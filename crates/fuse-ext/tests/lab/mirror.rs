@@ -23,7 +23,7 @@ fn length(path: &Path) -> Option<u64> {
 }
 
 #[test]
-fn what_was_asked_once_is_not_asked_again() {
+fn repeated_requests_do_not_reach_the_daemon() {
     if !module_is_here() {
         return;
     }
@@ -260,7 +260,7 @@ fn known_files_are_opened_without_the_daemon() {
         assert!(answered >= 200, "{answered}");
         assert_eq!(mirror.stat()["extension"]["files"], 1);
 
-        // An open by the program beside an open by the daemon: they share a backing file.
+        // An open by the program in addition to an open by the daemon: they share a backing file.
         let mut known = File::open(&path).unwrap();
         let writer = File::options().read(true).write(true).open(&path).unwrap();
         writer.write_all_at(b"1", 0).unwrap();

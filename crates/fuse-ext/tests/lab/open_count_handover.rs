@@ -63,7 +63,7 @@ impl Served {
     }
 
     /// Reports whether the backing file is released after its name was removed, which must happen only once it is closed.
-    fn nobody_has_it(&self) -> bool {
+    fn backing_file_is_released(&self) -> bool {
         fs::remove_file(self.path("file")).ok();
         eventually(|| {
             // Drops unused inodes and dentries.
@@ -102,14 +102,14 @@ fn an_open_may_outlive_its_program() {
         if attaches {
             served.attach();
         }
-        // Another open beside it must have the same backing file, or the kernel refuses it.
+        // Another open of the file must have the same backing file, or the kernel refuses it.
         let other = File::options().read(true).write(true).open(served.path("file")).unwrap();
         assert!(is_read(&other) && is_read(&file), "{when}");
         drop(other);
         fs::remove_file(served.path("file")).unwrap();
         assert_eq!(served.fs.known_files(), 1, "{when}: released while it is open");
         drop(file);
-        assert!(served.nobody_has_it(), "{when}");
+        assert!(served.backing_file_is_released(), "{when}");
     }
 }
 
@@ -134,5 +134,5 @@ fn counts_meet_zero_after_many_programs() {
     }
     files.iter().for_each(|file| assert!(is_read(file)));
     drop(files);
-    assert!(served.nobody_has_it());
+    assert!(served.backing_file_is_released());
 }

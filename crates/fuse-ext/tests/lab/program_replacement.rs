@@ -35,7 +35,7 @@ fn no_call_notices() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    mount.nothing_wrong();
+    mount.assert_no_violations();
 }
 
 /// Makes a mount with a file, to which no program is attached yet.
@@ -53,7 +53,7 @@ fn compiled(name: &str) -> Vec<u8> {
 
 /// A reply of the program that is invalid (one of variable length never is) is discarded, and the caller sees the daemon's reply.
 #[test]
-fn what_cannot_be_right_is_not_believed() {
+fn implausible_entries_are_rejected() {
     if !module_is_here() {
         return;
     }
@@ -74,7 +74,7 @@ fn what_cannot_be_right_is_not_believed() {
     assert_eq!(fs::read(mount.path("file0")).unwrap(), b"data");
     let asked = mount.requests(|| drop(getxattr(&mount.path("file0"), "user.x")));
     assert!(asked >= 2, "an operation was switched off: {asked}");
-    mount.nothing_wrong();
+    mount.assert_no_violations();
 }
 
 /// The example: a program that refuses some users, with a map that is filled while it runs.
@@ -91,7 +91,7 @@ fn the_example_refuses_users() {
     assert_eq!(fs::read(mount.path("file0")).unwrap_err().raw_os_error(), Some(libc::EACCES));
     drop(program);
     assert_eq!(fs::read(mount.path("file0")).unwrap(), b"data");
-    mount.nothing_wrong();
+    mount.assert_no_violations();
 }
 
 /// The tutorial: a map that the daemon fills, and that changes clear.
@@ -115,5 +115,5 @@ fn the_tutorial_answers_until_something_changes() {
     assert_eq!(asked, 0);
     file.set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 4);
-    mount.nothing_wrong();
+    mount.assert_no_violations();
 }

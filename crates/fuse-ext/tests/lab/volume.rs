@@ -1,4 +1,4 @@
-//! Tests with volumes whose requests are answered in the kernel, alone and beside another replica.
+//! Tests with volumes whose requests are answered in the kernel, alone and with another replica.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -37,7 +37,7 @@ impl Store {
 }
 
 #[test]
-fn what_was_asked_once_is_not_asked_again() {
+fn repeated_requests_do_not_reach_the_daemon() {
     if !module_is_here() {
         return;
     }
@@ -165,9 +165,9 @@ impl Pair {
     fn comes(&self, name: &str) {
         fs::write(self.ant.path(name), "").unwrap();
         // Listings are answered by the daemon, so no stored entry can hide it.
-        let there =
+        let appears =
             || fs::read_dir(self.bee.path("")).unwrap().any(|entry| entry.unwrap().file_name() == name);
-        assert!(eventually(there), "{name} does not appear");
+        assert!(eventually(appears), "{name} does not appear");
     }
 
     /// Returns when all changes of the first replica are applied and announced at the second. Commits are applied in order: when
@@ -294,40 +294,40 @@ fn a_conflict_comes_and_goes_at_once() {
     for arguments in [&UNCACHED_OPTIONS[..], &CACHED_OPTIONS] {
         let store = Store::new();
         let pair = Pair::new(&store, arguments);
-        let (there, place) = (pair.ant.path("file"), pair.bee.path("file"));
+        let (ant_path, bee_path) = (pair.ant.path("file"), pair.bee.path("file"));
         let touch = |word: &str| {
             let done = Command::new("shunt").args(["volume", word]).arg(pair.bee.path("")).output().unwrap();
             assert!(done.status.success(), "{done:?}");
         };
-        fs::write(&there, "of both").unwrap();
+        fs::write(&ant_path, "of both").unwrap();
         pair.applied(0);
         for round in 1..=rounds(3) {
             let warm = || {
                 for _ in 0..3 {
-                    length(&place);
-                    length(&place.join("ant"));
+                    length(&bee_path);
+                    length(&bee_path.join("ant"));
                 }
             };
             warm();
             touch("offline");
-            fs::write(&place, format!("of bee {round}")).unwrap();
-            fs::write(&there, format!("of ant {round}")).unwrap();
+            fs::write(&bee_path, format!("of bee {round}")).unwrap();
+            fs::write(&ant_path, format!("of ant {round}")).unwrap();
             warm();
             touch("online");
             pair.applied(round);
             assert!(eventually(|| {
                 warm();
-                place.is_dir()
+                bee_path.is_dir()
             }));
             warm();
-            assert_eq!(fs::read_to_string(place.join("bee")).unwrap(), format!("of bee {round}"));
+            assert_eq!(fs::read_to_string(bee_path.join("bee")).unwrap(), format!("of bee {round}"));
             warm();
             // No query may return the directory, or nothing.
-            fs::remove_file(place.join(if round % 2 == 0 { "bee" } else { "ant" })).unwrap();
+            fs::remove_file(bee_path.join(if round % 2 == 0 { "bee" } else { "ant" })).unwrap();
             let left = format!("of {} {round}", if round % 2 == 0 { "ant" } else { "bee" });
-            assert_eq!(length(&place), Some(left.len() as u64));
-            assert_eq!(fs::read_to_string(&place).unwrap(), left);
-            assert!(eventually(|| fs::read_to_string(&there).is_ok_and(|found| found == left)));
+            assert_eq!(length(&bee_path), Some(left.len() as u64));
+            assert_eq!(fs::read_to_string(&bee_path).unwrap(), left);
+            assert!(eventually(|| fs::read_to_string(&ant_path).is_ok_and(|found| found == left)));
         }
     }
 }

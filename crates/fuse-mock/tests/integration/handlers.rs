@@ -12,7 +12,7 @@ use crate::common::{read, serve, until, write};
 const HANDLER_DELAY: Duration = Duration::from_millis(50);
 
 #[test]
-fn waiting_handlers_stall_nobody_and_end_out_of_order() {
+fn waiting_handlers_stall_no_other_and_end_out_of_order() {
     let kernel = serve(1, 1);
     let pending: Vec<_> = (0..100).map(|i| read(&kernel, i)).collect();
     kernel.getattr(1).unwrap();
@@ -22,13 +22,13 @@ fn waiting_handlers_stall_nobody_and_end_out_of_order() {
         kernel.fs().gate(i as u64).open();
         assert_eq!(pending.wait().unwrap(), (i as u64).to_ne_bytes());
     }
-    until("nobody waits", || kernel.session().waiting_requests() == 0);
+    until("no handler waits", || kernel.session().waiting_requests() == 0);
     kernel.finish();
 }
 
 /// A wait ends on another thread at the moment when the reading thread lists it.
 #[test]
-fn what_ends_as_it_begins_to_wait_is_not_left_on_the_list() {
+fn handler_that_ends_as_it_begins_to_wait_leaves_the_list() {
     let kernel = serve(1, 1);
     std::thread::scope(|scope| {
         let (gates, opened) = std::sync::mpsc::channel();
@@ -40,7 +40,7 @@ fn what_ends_as_it_begins_to_wait_is_not_left_on_the_list() {
             pending.wait().unwrap();
         }
     });
-    until("nobody waits", || kernel.session().waiting_requests() == 0);
+    until("no handler waits", || kernel.session().waiting_requests() == 0);
     kernel.finish();
 }
 
@@ -74,7 +74,7 @@ fn an_interrupt_right_behind_its_request_finds_it() {
         kernel.interrupt(pending.unique());
         assert_eq!(pending.wait(), Err(Errno::INTR));
     }
-    until("nobody waits", || kernel.session().waiting_requests() == 0);
+    until("no handler waits", || kernel.session().waiting_requests() == 0);
     kernel.finish();
 }
 
@@ -99,7 +99,7 @@ fn an_interrupt_that_overtakes_its_request_finds_it() {
 }
 
 #[test]
-fn an_interrupt_of_what_is_answered_already_harms_nobody() {
+fn interrupt_after_the_reply_is_ignored() {
     let kernel = serve(2, 4);
     kernel.interrupt(999_998);
     let answered = kernel.submit(1, &Operation::Statfs);
@@ -111,7 +111,7 @@ fn an_interrupt_of_what_is_answered_already_harms_nobody() {
 }
 
 #[test]
-fn forty_blocked_handlers_stall_nobody_and_their_threads_leave_again() {
+fn forty_blocked_handlers_stall_no_other_and_their_threads_exit() {
     let kernel = serve(2, 64);
     let blocked: Vec<_> = (0..40).map(|i| kernel.submit(100 + i, &Operation::Readlink)).collect();
     kernel.getattr(1).unwrap();
@@ -214,7 +214,7 @@ proptest! {
             prop_assert!(matches!(pending.wait(), Ok(_) | Err(Errno::INTR)));
         }
         prop_assert_eq!(kernel.under_way(), 0);
-        until("nobody waits", || kernel.session().waiting_requests() == 0);
+        until("no handler waits", || kernel.session().waiting_requests() == 0);
         kernel.finish();
     }
 }

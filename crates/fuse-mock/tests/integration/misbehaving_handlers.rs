@@ -45,7 +45,7 @@ impl FileSystem for MisbehavingFs {
     ) -> Result<XattrReply, Errno> {
         self.0.clone().pass().await;
         if size == 1 {
-            common::until("the handler is told to continue", || self.1.load(Ordering::Relaxed));
+            common::until("the handler may continue", || self.1.load(Ordering::Relaxed));
         }
         XattrReply::fit(vec![0], size)
     }

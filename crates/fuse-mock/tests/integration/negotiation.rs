@@ -78,7 +78,7 @@ fn an_older_major_version_is_refused() {
 }
 
 #[test]
-fn what_is_required_and_not_offered_ends_it() {
+fn missing_required_capability_ends_the_negotiation() {
     let config = Config::new(Profile::Passthrough).require(InitFlags::POSIX_ACL);
     let error = serve(&Offer::default().with(InitFlags::empty()), config).unwrap_err();
     assert!(
@@ -88,7 +88,7 @@ fn what_is_required_and_not_offered_ends_it() {
 }
 
 #[test]
-fn bits_that_nobody_knows_are_not_taken() {
+fn unknown_bits_are_not_accepted() {
     let all = InitFlags::from_bits_retain(u64::MAX);
     let kernel = serve(&Offer::default().with(all), Config::new(Profile::Writeback).request(all)).unwrap();
     assert!(!kernel.init_out().init_flags().contains(InitFlags::INIT_RESERVED));

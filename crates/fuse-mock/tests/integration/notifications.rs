@@ -151,7 +151,7 @@ fn all_kinds_arrive_as_they_were_asked_for() {
 }
 
 #[test]
-fn what_was_stored_is_retrieved() {
+fn stored_data_is_retrieved() {
     let kernel = serve();
     let caches = kernel.session().caches();
     kernel.set_pages(7, b"0123456789");
@@ -200,7 +200,7 @@ fn equal_notifications_are_merged_and_each_is_told() {
 }
 
 #[test]
-fn those_of_one_node_keep_their_order() {
+fn notifications_of_one_node_keep_their_order() {
     let kernel = serve();
     let caches = kernel.session().caches();
     let mut last = Vec::new();

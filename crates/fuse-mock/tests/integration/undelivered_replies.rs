@@ -8,9 +8,9 @@ use shunt_fuse_abi::Operation;
 use shunt_fuse_mock::Served;
 use shunt_fuse_mock::memfs::{Ledger, MemFs};
 
-fn wait_for(kernel: &Served<MemFs>, wanted: impl Fn(Ledger) -> bool) {
+fn wait_for(kernel: &Served<MemFs>, condition: impl Fn(Ledger) -> bool) {
     let begin = Instant::now();
-    while !wanted(kernel.fs().ledger()) {
+    while !condition(kernel.fs().ledger()) {
         assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", kernel.fs().ledger());
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -63,7 +63,7 @@ fn a_create_is_released_and_forgotten() {
 }
 
 #[test]
-fn a_tmpfile_is_released_forgotten_and_gone() {
+fn tmpfile_is_released_forgotten_and_removed() {
     let ledger = refused(&Operation::Tmpfile { arg: abi::CreateIn::default() }, |_| 1);
     clean(ledger);
     assert_eq!(ledger.nodes, 2);

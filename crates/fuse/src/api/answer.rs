@@ -121,7 +121,7 @@ impl Opened {
         Self { serve: Serve::Passthrough(backing), ..Self::cached(handle) }
     }
 
-    /// Makes the server see all reads and writes through this open, whatever mode other opens have: where they are passed
+    /// Makes the server see all reads and writes through this open, regardless of the mode of other opens: where they are passed
     /// through, this one uses direct I/O. A mapping of it still maps the backing file.
     pub fn watched(mut self) -> Self {
         self.watched = true;

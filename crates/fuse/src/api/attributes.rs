@@ -100,7 +100,7 @@ impl FileType {
     }
 
     /// Returns the `d_type` of a directory entry (`DT_REG` and so on).
-    pub fn d_type(self) -> u32 {
+    pub(crate) fn d_type(self) -> u32 {
         self.mode() >> 12
     }
 }

@@ -1,7 +1,7 @@
 //! Recently answered names, whose lookup replies may still be in flight to the kernel.
 //!
 //! The kernel revalidates an expired name by a lookup without holding a lock. An expiry sent between the reply and its processing
-//! by the kernel finds the name still expired, and the reply, which is outdated by then, makes the name valid again.
+//! by the kernel finds the name still expired, and the reply, which is already outdated, makes the name valid again.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_before_any_was_noted_may_be_on_its_way() {
+    fn reply_before_the_first_note_may_be_in_flight() {
         let mut answers = InflightNames::default();
         answers.record(NODE, b"before");
         assert!(answers.may_be_in_flight(NODE, b"before"));

@@ -46,8 +46,8 @@ type InvalidationListener = Box<dyn Fn(Invalidated<'_>) + Send + Sync>;
 pub(crate) struct Listener(OnceLock<InvalidationListener>);
 
 impl Listener {
-    pub(crate) fn set(&self, hear: InvalidationListener) {
-        self.0.set(hear).ok();
+    pub(crate) fn set(&self, listener: InvalidationListener) {
+        self.0.set(listener).ok();
     }
 
     pub(crate) fn notify(&self, what: &NotificationKind) {

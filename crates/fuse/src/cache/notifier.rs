@@ -59,7 +59,7 @@ pub(crate) struct Notifier {
 /// First id of a retrieve. Over io_uring the kernel matches replies to requests by id, and the data of a retrieve is a request
 /// with this id. It must not be one that the kernel itself assigns, which count up from zero, and it must be even, because odd
 /// ids are interrupts.
-const FIRST_RETRIEVE: u64 = 1 << 62;
+const FIRST_RETRIEVE_ID: u64 = 1 << 62;
 
 /// Reports whether the kernel was given a node and has not forgotten it.
 type IsKnownToKernel = Box<dyn Fn(NodeId) -> bool + Send + Sync>;
@@ -99,7 +99,7 @@ impl Notifier {
                 expires_names: AtomicBool::new(false),
                 can_expire_all: AtomicBool::new(true),
                 retrieves: Mutex::default(),
-                next_retrieve: AtomicU64::new(FIRST_RETRIEVE),
+                next_retrieve: AtomicU64::new(FIRST_RETRIEVE_ID),
                 mountpoint: OnceLock::new(),
                 is_known: OnceLock::new(),
                 inflight_names: InflightNames::default(),

@@ -2,7 +2,7 @@
 //!
 //! The server's socket closes only when its last thread exits. A thread that sends an invalidation can block in the kernel until
 //! a request is answered that the dying server had read: the process that made the request holds the lock of the file, or of the
-//! directory. That thread would wait for its own successor; without a successor nobody would ever abort the connection, and the
+//! directory. That thread would wait for its own successor; without a successor no process would ever abort the connection, and the
 //! thread, the process, and everything that looks at either in /proc would hang for good. A server that [uses its own
 //! mount](run_on_own_mount) has the same problem. Such threads do nothing to the underlying file system, so the next server need not
 //! wait for them. It does wait for all others, whose system calls run to completion. No descriptor reports this state (since

@@ -31,7 +31,7 @@ pub struct HandOver {
 impl HandOver {
     /// Receives the hand-over from standard input. Call it first in a process that a guardian started with the arguments of
     /// [`Restart`](super::Restart). Until the session serves, the process must not touch the mount, not even as part of a path:
-    /// nobody would reply.
+    /// its requests would get no reply.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl HandOver {
         let mut held = StoredDescriptors::new();
         let mut mounted = None;
         let mut buf = vec![0; MAX_PACKET_BYTES];
-        let (takeovers, oom_score, gone, cause) = loop {
+        let (takeovers, oom_score, gone_since, cause) = loop {
             let (length, descriptor) =
                 seqpacket::receive(socket.as_fd(), &mut buf).map_err(|_| NOT_A_GUARDIAN)?;
             match (Message::decode(&buf[..length]), descriptor) {
@@ -49,8 +49,8 @@ impl HandOver {
                 (Some(Message::Mounted { token, mark, path }), _) => {
                     mounted = Some((Watch(token), MountPoint::new(path, mark)));
                 }
-                (Some(Message::Go { takeovers, oom_score, gone, cause }), _) => {
-                    break (takeovers, oom_score, gone, cause);
+                (Some(Message::Go { takeovers, oom_score, gone_since, cause }), _) => {
+                    break (takeovers, oom_score, gone_since, cause);
                 }
                 _ if length == 0 => return Err(NOT_A_GUARDIAN),
                 _ => {}
@@ -62,7 +62,7 @@ impl HandOver {
         let next = AtomicU32::new(watch.0.wrapping_add(1));
         let link = Link::Process { socket, child: None };
         let guardian = Guardian { link, next, restarts: false };
-        Ok(Self { guardian, descriptors: held, watch, mount, takeovers, gone_since: gone, cause })
+        Ok(Self { guardian, descriptors: held, watch, mount, takeovers, gone_since, cause })
     }
 
     /// Decides what to do with the descriptors that the service manager passed to this process from its store. `arguments` are

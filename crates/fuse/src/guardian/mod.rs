@@ -9,7 +9,7 @@
 //! connection itself: the server sends it each descriptor before using it.
 //!
 //! The guardian's abilities are fixed at its start, before the server has read untrusted data: a guardian that was not given the
-//! arguments of another server starts none, whatever messages it gets later, and once it is [sealed](Guardian::seal) it accepts
+//! arguments of another server starts none, whichever messages it gets later, and once it is [sealed](Guardian::seal) it accepts
 //! no other mounts.
 //!
 //! A service manager with a descriptor store can be the guardian ([`Guardian::in_service_manager`]): it keeps the descriptors
@@ -145,7 +145,7 @@ enum Link {
 /// A mount that a [`Guardian`] watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "the guardian unmounts a watch that is never released"]
-pub struct Watch(u32);
+pub(crate) struct Watch(u32);
 
 impl Guardian {
     /// Starts a guardian that can unmount and nothing else, by `command`, which must call [`main`] as the first thing it does.
@@ -258,8 +258,8 @@ impl Guardian {
     ///
     /// # Errors
     ///
-    /// The mount point cannot be examined, or the guardian is gone.
-    pub fn watch(&self, detached: &Detached, mountpoint: &Path) -> Result<Watch, GuardianError> {
+    /// The mount point cannot be examined, or the guardian process has exited.
+    pub(crate) fn watch(&self, detached: &Detached, mountpoint: &Path) -> Result<Watch, GuardianError> {
         let watch = Watch(self.next.fetch_add(1, Ordering::Relaxed));
         let top = MountPoint::top(mountpoint)?;
         let path = top.path().to_owned();
@@ -275,18 +275,18 @@ impl Guardian {
     ///
     /// # Errors
     ///
-    /// The guardian is gone.
-    pub fn confirm(&self, watch: Watch, mount: &MountPoint) -> Result<(), GuardianError> {
+    /// The guardian process has exited.
+    pub(crate) fn confirm(&self, watch: Watch, mount: &MountPoint) -> Result<(), GuardianError> {
         let path = mount.path().to_owned();
         self.send(&Message::Mounted { token: watch.0, mark: mount.mark(), path })
     }
 
-    /// Ends a watch: the mount was unmounted in good order, or never made.
+    /// Ends a watch: the mount was unmounted cleanly, or was never created.
     ///
     /// # Errors
     ///
-    /// The guardian is gone.
-    pub fn release(&self, watch: Watch) -> Result<(), GuardianError> {
+    /// The guardian process has exited.
+    pub(crate) fn release(&self, watch: Watch) -> Result<(), GuardianError> {
         self.send(&Message::Release { token: watch.0 })
     }
 
@@ -295,7 +295,7 @@ impl Guardian {
     ///
     /// # Errors
     ///
-    /// The guardian is gone.
+    /// The guardian process has exited.
     pub fn seal(&self) -> Result<(), GuardianError> {
         self.send(&Message::Seal)
     }
@@ -304,7 +304,7 @@ impl Guardian {
     ///
     /// # Errors
     ///
-    /// The guardian is gone.
+    /// The guardian process has exited.
     pub fn end(&self) -> Result<(), GuardianError> {
         self.send(&Message::Ending)
     }
@@ -315,7 +315,7 @@ impl Guardian {
     ///
     /// # Errors
     ///
-    /// The guardian is gone.
+    /// The guardian process has exited.
     pub fn upgrade(&self, program: BorrowedFd<'_>) -> Result<(), GuardianError> {
         self.send_with(&Message::Upgrade, Some(program))
     }
@@ -324,7 +324,7 @@ impl Guardian {
     ///
     /// # Errors
     ///
-    /// The guardian is gone.
+    /// The guardian process has exited.
     pub fn store_log(&self, file: BorrowedFd<'_>) -> Result<(), GuardianError> {
         self.store(Key { class: fd_store::DescriptorClass::Log, id: 0 }, file)
     }

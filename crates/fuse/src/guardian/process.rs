@@ -50,52 +50,52 @@ pub fn main() -> ExitCode {
     let stdin = std::io::stdin();
     // The first server is our parent.
     let life = rustix::process::getppid().map(ServerProcess::of);
-    let mut book = GuardianState { serving: true, server: life, ..GuardianState::default() };
+    let mut state = GuardianState { serving: true, server: life, ..GuardianState::default() };
     let mut first = vec![0; MAX_PACKET_BYTES];
     let settled = seqpacket::receive(stdin.as_fd(), &mut first)
-        .is_ok_and(|(length, _)| book.apply_first(Message::decode(&first[..length])));
+        .is_ok_and(|(length, _)| state.apply_first(Message::decode(&first[..length])));
     if !settled || send(&stdin, READY, SendFlags::NOSIGNAL).is_err() {
         log("cannot start: standard input is not the server's socket; only shunt can start this process");
         return ExitCode::FAILURE;
     }
-    follow(stdin.as_fd(), &mut book, None);
+    follow(stdin.as_fd(), &mut state, None);
     let mut succession = Succession::new(oom_score.unwrap_or(0));
-    while book.to_be_continued().is_some() {
-        match succession.next(&mut book) {
+    while state.to_be_continued().is_some() {
+        match succession.next(&mut state) {
             Ok(server) => {
-                book.server = server.process();
-                follow(server.socket(), &mut book, Some(server.deadline()));
-                server.reap(&mut succession, &book);
+                state.server = server.process();
+                follow(server.socket(), &mut state, Some(server.deadline()));
+                server.reap(&mut succession, &state);
             }
             Err(reason) => {
-                log(&format!("{reason}: no further restart, unmounting {}", book.path().display()));
+                log(&format!("{reason}: no further restart, unmounting {}", state.path().display()));
                 break;
             }
         }
     }
     // These are the last descriptors of the connection: processes that wait for a reply get an error now.
-    book.descriptors.clear();
+    state.descriptors.clear();
     let mut clean = true;
-    for watched in book.mounts.into_values() {
+    for watched in state.mounts.into_values() {
         clean &= remove_watched(watched);
     }
     if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Processes messages until the server's end is closed, or until `deadline` if the server does not serve by then.
-fn follow(socket: BorrowedFd<'_>, book: &mut GuardianState, deadline: Option<Instant>) {
+/// Processes messages until the server's end is closed, or until `deadline` if the server does not serve before it.
+fn follow(socket: BorrowedFd<'_>, state: &mut GuardianState, deadline: Option<Instant>) {
     let mut buf = vec![0; MAX_PACKET_BYTES];
     loop {
-        let deadline = deadline.filter(|_| !book.serving);
+        let deadline = deadline.filter(|_| !state.serving);
         // With a successor to start, requests are waiting for it.
-        let pause = if book.is_armed() { EXIT_POLL_INTERVAL } else { IDLE_POLL_INTERVAL };
-        if !wait(socket, deadline, book.server, pause) {
+        let pause = if state.is_armed() { EXIT_POLL_INTERVAL } else { IDLE_POLL_INTERVAL };
+        if !wait(socket, deadline, state.server, pause) {
             return;
         }
         match seqpacket::receive(socket, &mut buf) {
             // No message is empty, so this is end of file.
             Ok((0, _)) => return,
-            Ok((length, descriptor)) => book.apply(Message::decode(&buf[..length]), descriptor),
+            Ok((length, descriptor)) => state.apply(Message::decode(&buf[..length]), descriptor),
             // The server ended with unread bytes; what it sent can still be read.
             Err(Errno::CONNRESET) => {}
             Err(errno) => {

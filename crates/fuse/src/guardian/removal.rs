@@ -1,4 +1,4 @@
-//! Removal of mounts whose server is gone: abort the connection, then unmount lazily, with retries. A mount of unknown state is
+//! Removal of mounts whose server has exited: abort the connection, then unmount lazily, with retries. A mount of unknown state is
 //! probed first, so that the mount of a restarted server is left alone.
 
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(super) enum WatchedMount {
     Mounted { mark: MountIdentity, path: PathBuf },
 }
 
-/// Removes a mount; returns whether it is gone.
+/// Removes a mount; returns whether the mount no longer exists.
 pub(super) fn remove_watched(watched: WatchedMount) -> bool {
     match watched {
         WatchedMount::Mounted { mark, path } => remove(&MountPoint::new(path, mark)),
@@ -54,7 +54,7 @@ fn remove(mount: &MountPoint) -> bool {
 }
 
 /// Removes a mount whose server died around its mount call, so that neither its existence nor its id is known. A new mount at the
-/// path is ours if its server is gone; the mount of a restarted server is alive.
+/// path is ours if its server has exited; the mount of a restarted server is alive.
 fn remove_pending(before: MountIdentity, path: &Path) -> bool {
     // The mount helper may still be about to mount.
     for pause in &UNMOUNT_RETRY_DELAYS_MS[..4] {

@@ -69,39 +69,39 @@ impl Succession {
     }
 
     /// Starts the next server after the last one ended, and hands everything over.
-    pub(super) fn next(&mut self, book: &mut GuardianState) -> Result<Server, String> {
-        let mut gone = now();
+    pub(super) fn next(&mut self, state: &mut GuardianState) -> Result<Server, String> {
+        let mut gone_since = now();
         self.dying.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
-        self.count(book)?;
+        self.count(state)?;
         let mut cause =
             if std::mem::take(&mut self.upgrade_failed) { Cause::FailedUpgrade } else { Cause::Death };
-        if let Some((program, since)) = book.upgrade.take() {
-            gone = since;
+        if let Some((program, since)) = state.upgrade.take() {
+            gone_since = since;
             cause = Cause::Upgrade;
             self.trial = Some(Trial { program, since: Instant::now(), ends: 0 });
         }
         self.takeovers += 1;
-        book.serving = false;
-        let server = match self.start(book) {
+        state.serving = false;
+        let server = match self.start(state) {
             Err(error) if self.trial.is_some() => {
                 self.abandon_trial(&format!("cannot be started: {error}"));
                 (self.upgrade_failed, cause) = (false, Cause::FailedUpgrade);
-                self.start(book)
+                self.start(state)
             }
             started => started,
         };
         let server = server.map_err(|error| format!("cannot start another server: {error}"))?;
-        let go = Message::Go { takeovers: self.takeovers, oom_score: self.oom_score, gone, cause };
-        if let Err(error) = server.hand_over(book, &go) {
+        let go = Message::Go { takeovers: self.takeovers, oom_score: self.oom_score, gone_since, cause };
+        if let Err(error) = server.hand_over(state, &go) {
             // The new server exited already, which the next iteration notices.
             log(&format!("cannot hand the mount over to the new server: {error}"));
         }
         Ok(server)
     }
 
-    fn count(&mut self, book: &GuardianState) -> Result<(), String> {
-        let limit = book.restart.as_ref().map_or(0, |(crashes, _)| *crashes as usize);
-        if book.upgrade.is_none() {
+    fn count(&mut self, state: &GuardianState) -> Result<(), String> {
+        let limit = state.restart.as_ref().map_or(0, |(crashes, _)| *crashes as usize);
+        if state.upgrade.is_none() {
             let now = Instant::now();
             self.recent_ends.retain(|end| now.duration_since(*end) < CRASH_WINDOW);
             self.recent_ends.push_back(now);
@@ -113,10 +113,10 @@ impl Succession {
         Ok(())
     }
 
-    fn start(&self, book: &GuardianState) -> io::Result<Server> {
+    fn start(&self, state: &GuardianState) -> io::Result<Server> {
         let no_arguments = Vec::new();
         let arguments: &Vec<OsString> =
-            book.restart.as_ref().map_or(&no_arguments, |(_, arguments)| arguments);
+            state.restart.as_ref().map_or(&no_arguments, |(_, arguments)| arguments);
         let [name, rest @ ..] = arguments.as_slice() else { return Err(io::ErrorKind::InvalidInput.into()) };
         let (socket, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -132,7 +132,7 @@ impl Succession {
         Ok(Server { child, socket, started: Instant::now() })
     }
 
-    /// Decides about the program on trial after a server of it ended, on purpose or not.
+    /// Decides whether the new program is kept, after a server that runs it ended.
     fn judge(&mut self, on_purpose: bool, served: bool) {
         let Some(trial) = &mut self.trial else { return };
         trial.ends += u32::from(!on_purpose);
@@ -169,11 +169,11 @@ impl Server {
         self.started + TAKEOVER_TIMEOUT
     }
 
-    fn hand_over(&self, book: &GuardianState, go: &Message) -> io::Result<()> {
-        for (key, descriptor) in &book.descriptors {
+    fn hand_over(&self, state: &GuardianState, go: &Message) -> io::Result<()> {
+        for (key, descriptor) in &state.descriptors {
             seqpacket::send(self.socket(), &Message::Store(*key).encode(), Some(descriptor.as_fd()))?;
         }
-        for (token, watched) in &book.mounts {
+        for (token, watched) in &state.mounts {
             if let WatchedMount::Mounted { mark, path } = watched {
                 let mounted = Message::Mounted { token: *token, mark: *mark, path: path.clone() };
                 seqpacket::send(self.socket(), &mounted.encode(), None)?;
@@ -183,8 +183,8 @@ impl Server {
         Ok(())
     }
 
-    /// Sees to its end, which came or is due.
-    pub(super) fn reap(mut self, succession: &mut Succession, book: &GuardianState) {
+    /// Waits for the process to exit; kills it first if it has not ended.
+    pub(super) fn reap(mut self, succession: &mut Succession, state: &GuardianState) {
         // It may have closed its socket without exiting, or have failed to serve in time.
         let _ = self.child.kill();
         let life = self.process();
@@ -199,10 +199,10 @@ impl Server {
             }
             thread::sleep(Duration::from_millis(1));
         };
-        succession.judge(book.upgrade.is_some(), book.serving);
-        if book.upgrade.is_none() && book.to_be_continued().is_some() {
+        succession.judge(state.upgrade.is_some(), state.serving);
+        if state.upgrade.is_none() && state.to_be_continued().is_some() {
             let how = status.map_or_else(String::new, |status| format!(" ({status})"));
-            log(&format!("the server of {} ended{how}: starting another one", book.path().display()));
+            log(&format!("the server of {} ended{how}: starting another one", state.path().display()));
         }
         if status.is_none() {
             succession.dying.push(self.child);

@@ -32,13 +32,13 @@ fn play_the_server() {
     let method = if role_name.contains("pending") { MountMethod::Classic } else { MountMethod::Fsopen };
     let detached = prepare(&MountOptions::new().method(method)).unwrap();
     let watch = guardian.watch(&detached, &path).unwrap();
-    let say = |what: &str| {
+    let print = |what: &str| {
         println!("\n{what} {}", guardian.pid().unwrap());
         std::io::stdout().flush().unwrap();
         std::thread::sleep(Duration::from_secs(60));
     };
     if role_name.starts_with("before") {
-        return say("ready");
+        return print("ready");
     }
     let mounted = detached.attach(&path).unwrap();
     answer_init(&mounted.device);
@@ -61,7 +61,7 @@ fn play_the_server() {
         std::thread::spawn(move || run_on_own_mount(|| std::fs::read_dir(path).map(drop)));
         take_a_request(&mounted.device);
     }
-    say("ready");
+    print("ready");
 }
 
 /// Sends the messages of a server that was compromised by a malicious image: a guardian that starts successors would run `touch`.
@@ -112,9 +112,9 @@ struct Server {
 }
 
 impl Server {
-    fn start(name: &str, place: &TestMountDir) -> Self {
+    fn start(name: &str, mount_dir: &TestMountDir) -> Self {
         let mut command = role(SERVER, name);
-        command.env("SHUNT_TEST_PLACE", place.path()).stdout(Stdio::piped());
+        command.env("SHUNT_TEST_PLACE", mount_dir.path()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let guardian = lines
@@ -149,7 +149,7 @@ impl Drop for Server {
     }
 }
 
-/// Reports whether a process runs; a zombie, which nobody but the machine's init can reap, does not.
+/// Reports whether a process runs; a zombie, which only the machine's init can reap, does not.
 fn alive(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or_default().starts_with('Z'))
@@ -161,12 +161,12 @@ fn a_killed_server_leaves_no_mount() {
         return;
     }
     for name in ["confirmed", "pending"] {
-        let place = TestMountDir::new();
-        let server = Server::start(name, &place);
-        assert!(place.line().is_some());
+        let mount_dir = TestMountDir::new();
+        let server = Server::start(name, &mount_dir);
+        assert!(mount_dir.line().is_some());
         server.kill();
-        assert!(place.line().is_none(), "{name}");
-        assert!(std::fs::read_dir(place.path()).is_ok());
+        assert!(mount_dir.line().is_none(), "{name}");
+        assert!(std::fs::read_dir(mount_dir.path()).is_ok());
     }
 }
 
@@ -176,26 +176,26 @@ fn a_guardian_starts_nothing_that_it_was_not_started_for() {
         return;
     }
     for name in ["hostile", "hostile, sealed"] {
-        let place = TestMountDir::new();
-        Server::start(name, &place).kill();
-        assert!(place.line().is_none(), "{name}: the mount remains");
-        assert!(!touched(&place.path()).exists(), "{name}: the guardian started a program");
+        let mount_dir = TestMountDir::new();
+        Server::start(name, &mount_dir).kill();
+        assert!(mount_dir.line().is_none(), "{name}: the mount remains");
+        assert!(!touched(&mount_dir.path()).exists(), "{name}: the guardian started a program");
         assert!(Path::new("/proc/self").exists(), "{name}: the guardian unmounted a mount of another server");
     }
 }
 
-/// Checks the guardian's record, whatever order the messages arrive in.
+/// Checks the guardian's record, for any order of messages.
 #[test]
 fn the_first_packet_settles_what_a_guardian_does() {
     let mark = MountPoint::top(Path::new("/proc")).unwrap().mark();
     let mounted = |token| Message::Mounted { token, mark, path: "/proc".into() };
     let restart = || Message::Restart { crashes: 5, arguments: vec!["server".into()] };
     let continues = |messages: Vec<Message>| {
-        let mut book = state::GuardianState::default();
+        let mut state = state::GuardianState::default();
         let mut messages = messages.into_iter();
-        assert!(book.apply_first(messages.next()));
-        messages.for_each(|message| book.apply(Some(message), None));
-        (book.to_be_continued().is_some(), book.mounts.len())
+        assert!(state.apply_first(messages.next()));
+        messages.for_each(|message| state.apply(Some(message), None));
+        (state.to_be_continued().is_some(), state.mounts.len())
     };
     assert_eq!(continues(vec![restart(), mounted(1), Message::Arm]), (true, 1));
     assert_eq!(continues(vec![restart(), mounted(1)]), (false, 1), "restarts are not armed");
@@ -206,14 +206,14 @@ fn the_first_packet_settles_what_a_guardian_does() {
 }
 
 #[test]
-fn who_waits_for_a_killed_server_gets_an_error() {
+fn waiting_caller_gets_an_error_when_the_server_is_killed() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
-    let server = Server::start("confirmed", &place);
-    let mount = MountPoint::find(&place.path()).unwrap();
-    let path = place.path();
+    let mount_dir = TestMountDir::new();
+    let server = Server::start("confirmed", &mount_dir);
+    let mount = MountPoint::find(&mount_dir.path()).unwrap();
+    let path = mount_dir.path();
     let user = std::thread::spawn(move || std::fs::read_dir(path).map(drop).unwrap_err().raw_os_error());
     while mount.waiting().unwrap() == 0 {
         std::thread::yield_now();
@@ -223,14 +223,14 @@ fn who_waits_for_a_killed_server_gets_an_error() {
 }
 
 /// Kills a server that cannot exit, and returns whether the guardian noticed.
-fn is_noticed(server: &mut Server, mount: &MountPoint, place: &TestMountDir) -> bool {
+fn is_noticed(server: &mut Server, mount: &MountPoint, mount_dir: &TestMountDir) -> bool {
     server.child.kill().unwrap();
     let start = Instant::now();
     let limit = shunt_test_support::pace::limit(Duration::from_secs(5));
     while alive(server.guardian) && start.elapsed() < limit {
         std::thread::sleep(Duration::from_millis(2));
     }
-    let was_noticed = place.line().is_none();
+    let was_noticed = mount_dir.line().is_none();
     if !was_noticed {
         // Without this the processes would hang forever.
         mount.abort().unwrap();
@@ -244,10 +244,10 @@ fn a_server_that_cannot_end_is_noticed() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
-    let mut server = Server::start("notifying", &place);
-    let mount = MountPoint::find(&place.path()).unwrap();
-    let path = place.path();
+    let mount_dir = TestMountDir::new();
+    let mut server = Server::start("notifying", &mount_dir);
+    let mount = MountPoint::find(&mount_dir.path()).unwrap();
+    let path = mount_dir.path();
     let user = std::thread::spawn(move || std::fs::create_dir(path.join("name")).unwrap_err().raw_os_error());
     let tasks = PathBuf::from(format!("/proc/{}/task", server.child.id()));
     let is_stuck = |task: std::fs::DirEntry| {
@@ -256,7 +256,7 @@ fn a_server_that_cannot_end_is_noticed() {
     while !std::fs::read_dir(&tasks).unwrap().any(|task| is_stuck(task.unwrap())) {
         std::thread::yield_now();
     }
-    let was_noticed = is_noticed(&mut server, &mount, &place);
+    let was_noticed = is_noticed(&mut server, &mount, &mount_dir);
     assert!(matches!(user.join().unwrap(), Some(libc::ECONNABORTED | libc::ENOTCONN)));
     assert!(was_noticed);
 }
@@ -266,10 +266,10 @@ fn a_server_that_waits_for_itself_is_noticed() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
-    let mut server = Server::start("asking", &place);
-    let mount = MountPoint::find(&place.path()).unwrap();
-    assert!(is_noticed(&mut server, &mount, &place));
+    let mount_dir = TestMountDir::new();
+    let mut server = Server::start("asking", &mount_dir);
+    let mount = MountPoint::find(&mount_dir.path()).unwrap();
+    assert!(is_noticed(&mut server, &mount, &mount_dir));
 }
 
 #[test]
@@ -277,9 +277,9 @@ fn a_released_mount_is_left_alone() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
-    Server::start("released", &place).kill();
-    assert!(place.line().is_some(), "the guardian leaves a released mount alone");
+    let mount_dir = TestMountDir::new();
+    Server::start("released", &mount_dir).kill();
+    assert!(mount_dir.line().is_some(), "the guardian leaves a released mount alone");
 }
 
 #[test]
@@ -288,9 +288,9 @@ fn a_server_killed_before_it_mounts_leaves_others_alone() {
         return;
     }
     for name in ["before", "before, pending"] {
-        let place = TestMountDir::new();
-        let server = Server::start(name, &place);
-        let other = crate::mount::mount(&place.path(), &MountOptions::new()).unwrap();
+        let mount_dir = TestMountDir::new();
+        let server = Server::start(name, &mount_dir);
+        let other = crate::mount::mount(&mount_dir.path(), &MountOptions::new()).unwrap();
         // The guardian probes whether the other mount is dead, and this one does not even reply.
         server.kill_within(Duration::from_secs(4));
         assert!(other.mount.is_mounted());
@@ -302,8 +302,8 @@ fn the_guardian_is_hard_to_end_and_holds_nothing() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
-    let server = Server::start("confirmed", &place);
+    let mount_dir = TestMountDir::new();
+    let server = Server::start("confirmed", &mount_dir);
     let proc = PathBuf::from(format!("/proc/{}", server.guardian));
     for signal in ["INT", "TERM", "HUP"] {
         let sent = Command::new("kill").args(["-s", signal, &server.guardian.to_string()]).status().unwrap();
@@ -315,7 +315,7 @@ fn the_guardian_is_hard_to_end_and_holds_nothing() {
     assert_eq!(fds, ["0", "1", "2"]);
     assert_eq!(std::fs::read_link(proc.join("cwd")).unwrap(), Path::new("/"));
     server.kill();
-    assert!(place.line().is_none());
+    assert!(mount_dir.line().is_none());
 }
 
 #[test]
@@ -323,11 +323,11 @@ fn a_dropped_guardian_cleans_up_at_once() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
+    let mount_dir = TestMountDir::new();
     let guardian = Guardian::spawn(role(GUARDIAN, "guardian")).unwrap();
     let detached = prepare(&MountOptions::new()).unwrap();
-    let watch = guardian.watch(&detached, &place.path()).unwrap();
-    let mounted = detached.attach(&place.path()).unwrap();
+    let watch = guardian.watch(&detached, &mount_dir.path()).unwrap();
+    let mounted = detached.attach(&mount_dir.path()).unwrap();
     guardian.confirm(watch, &mounted.mount).unwrap();
     drop(guardian);
     assert!(!mounted.mount.is_mounted());

@@ -17,7 +17,7 @@
 //! | 18 restart | to the guardian, first | crashes too many | arguments of the next server, each ended by a NUL |
 //! | 19 ending | to the guardian | 0 | |
 //! | 20 upgrade | to the guardian | 0 | the program, open for execution |
-//! | 21 go | to the server | takeovers so far, this one included | the value for `oom_score_adj` (4), nanoseconds of CLOCK_MONOTONIC at which the last server was found gone, or began to hand over (8), the [`Cause`] (1) |
+//! | 21 go | to the server | number of takeovers, this one included | the value for `oom_score_adj` (4), nanoseconds of CLOCK_MONOTONIC at which the last server was found dead, or began to hand over (8), the [`Cause`] (1) |
 //! | 22 serving | to the guardian | 0 | |
 //! | 23 unmount only | to the guardian, first | 0 | |
 //! | 24 arm | to the guardian | 0 | |
@@ -74,11 +74,11 @@ pub(super) enum Message {
     Ending,
     /// Use the attached program for the next server.
     Upgrade,
-    /// Everything was handed over.
-    Go { takeovers: u32, oom_score: i32, gone: u64, cause: Cause },
+    /// All descriptors and the state were sent; start serving.
+    Go { takeovers: u32, oom_score: i32, gone_since: u64, cause: Cause },
     /// The new server has taken over.
     Serving,
-    /// Never start a successor, whatever messages follow. Valid as the first packet only.
+    /// Never start a successor, whichever messages follow. Valid as the first packet only.
     UnmountOnly,
     /// From now on start a successor if the server dies.
     Arm,
@@ -128,10 +128,10 @@ impl Message {
             }
             Message::Ending => head(ENDING, 0),
             Message::Upgrade => head(UPGRADE, 0),
-            Message::Go { takeovers, oom_score, gone, cause } => {
+            Message::Go { takeovers, oom_score, gone_since, cause } => {
                 let mut out = head(GO, *takeovers);
                 out.extend(oom_score.to_le_bytes());
-                out.extend(gone.to_le_bytes());
+                out.extend(gone_since.to_le_bytes());
                 out.push(*cause as u8);
                 out
             }
@@ -162,10 +162,10 @@ impl Message {
             UPGRADE => rest.is_empty().then_some(Message::Upgrade),
             GO => {
                 let (oom_score, rest) = rest.split_first_chunk()?;
-                let (gone, rest) = rest.split_first_chunk()?;
+                let (gone_since, rest) = rest.split_first_chunk()?;
                 let ([cause], oom_score) = (rest, i32::from_le_bytes(*oom_score)) else { return None };
-                let (gone, cause) = (u64::from_le_bytes(*gone), Cause::from_number(*cause)?);
-                Some(Message::Go { takeovers: token, oom_score, gone, cause })
+                let (gone_since, cause) = (u64::from_le_bytes(*gone_since), Cause::from_number(*cause)?);
+                Some(Message::Go { takeovers: token, oom_score, gone_since, cause })
             }
             SERVING => rest.is_empty().then_some(Message::Serving),
             UNMOUNT_ONLY => rest.is_empty().then_some(Message::UnmountOnly),
@@ -220,7 +220,7 @@ mod tests {
             Message::Restart { crashes: 5, arguments: vec!["shunt".into(), "".into(), "-o".into()] },
             Message::Ending,
             Message::Upgrade,
-            Message::Go { takeovers: 2, oom_score: -1000, gone: 1 << 40, cause: Cause::Upgrade },
+            Message::Go { takeovers: 2, oom_score: -1000, gone_since: 1 << 40, cause: Cause::Upgrade },
             Message::Serving,
             Message::UnmountOnly,
             Message::Arm,

@@ -35,12 +35,12 @@ impl BdiTuning {
     pub fn apply(&self, mount: &MountPoint) -> BdiReport {
         let dir = directory(mount);
         let mut report = BdiReport::default();
-        let wanted = [
+        let settings = [
             ("max_ratio", self.max_ratio),
             ("strict_limit", self.strict_limit.map(u32::from)),
             ("read_ahead_kb", self.read_ahead_kb),
         ];
-        for (file, value) in wanted {
+        for (file, value) in settings {
             let Some(value) = value else { continue };
             match fs::write(dir.join(file), value.to_string()) {
                 Ok(()) => report.set.push((file, value)),

@@ -15,7 +15,7 @@ const FUSECTL_MAGIC: u64 = 0x6573_5543;
 impl MountPoint {
     /// Returns the name of the connection's directory: the device number in the kernel's internal encoding, which for a plain
     /// FUSE mount is the minor number.
-    pub fn connection_id(&self) -> u64 {
+    pub(crate) fn connection_id(&self) -> u64 {
         u64::from(self.dev().major) << 20 | u64::from(self.dev().minor)
     }
 
@@ -23,7 +23,7 @@ impl MountPoint {
     ///
     /// # Errors
     ///
-    /// [`MountError::Connection`]: not permitted, or the connection is gone.
+    /// [`MountError::Connection`]: not permitted, or the connection no longer exists.
     pub fn abort(&self) -> Result<(), MountError> {
         let file = "abort";
         self.control(file, OFlags::WRONLY)
@@ -35,7 +35,7 @@ impl MountPoint {
     ///
     /// # Errors
     ///
-    /// [`MountError::Connection`]: not permitted, or the connection is gone.
+    /// [`MountError::Connection`]: not permitted, or the connection no longer exists.
     pub fn waiting(&self) -> Result<u64, MountError> {
         let file = "waiting";
         self.control(file, OFlags::RDONLY)

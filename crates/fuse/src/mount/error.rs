@@ -55,7 +55,7 @@ pub enum MountError {
     #[error("mount point {} is a directory but the file system's root is a file: name an existing file", .0.display())]
     IsDirectory(PathBuf),
 
-    /// The server of a mount at this path is gone.
+    /// The server of a mount at this path has exited.
     #[error("mount point {path} holds a dead mount (transport endpoint is not connected): remove it with `shunt umount {path}`", path = .0.display())]
     Dead(PathBuf),
 

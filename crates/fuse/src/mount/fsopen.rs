@@ -95,7 +95,7 @@ fn attributes(opts: &MountOptions) -> MountAttrFlags {
 
 pub(super) fn attach(ready: UnattachedMount, target: &Target) -> Result<Mounted, MountError> {
     let UnattachedMount { device, mount, identity: mark } = ready;
-    // Onto the checked file itself, not onto whatever its path refers to by now.
+    // Onto the checked file itself, not onto the file to which its path refers now.
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(&mount, "", &target.fd, "", flags).map_err(|errno| {
         MountError::kernel(METHOD, format!("move_mount to {}", target.path.display()), errno)

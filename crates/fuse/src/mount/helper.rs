@@ -56,11 +56,7 @@ fn program() -> &'static Path {
     if !rustix::process::geteuid().is_root() {
         return Path::new("fusermount3");
     }
-    HELPER_PATHS
-        .into_iter()
-        .map(Path::new)
-        .find(|place| place.is_file())
-        .unwrap_or(Path::new(HELPER_PATHS[0]))
+    HELPER_PATHS.into_iter().map(Path::new).find(|path| path.is_file()).unwrap_or(Path::new(HELPER_PATHS[0]))
 }
 
 /// Runs the helper once. Returns the device, or the helper's output.

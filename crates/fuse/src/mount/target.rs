@@ -17,7 +17,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    pub fn open(path: &Path, root: RootKind) -> Result<Self, MountError> {
+    pub(super) fn open(path: &Path, root: RootKind) -> Result<Self, MountError> {
         let path = point::physical(path)?;
         let unreachable = |errno: Errno| MountError::Unreachable { path: path.clone(), error: errno.into() };
         let fd = open(&path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())

@@ -58,7 +58,7 @@ impl fmt::Display for Transport {
 #[derive(Debug, Clone)]
 pub struct Config {
     pub(crate) profile: Profile,
-    pub(crate) wanted: InitFlags,
+    pub(crate) requested: InitFlags,
     pub(crate) required: InitFlags,
     pub(crate) max_write: u32,
     pub(crate) max_readahead: u32,
@@ -112,7 +112,7 @@ impl Config {
         let cores = std::thread::available_parallelism().map_or(2, |n| n.get());
         Self {
             profile,
-            wanted: COMMON | mode,
+            requested: COMMON | mode,
             required: InitFlags::empty(),
             max_write: 1 << 20,
             max_readahead: 1 << 20,
@@ -134,20 +134,20 @@ impl Config {
     /// Requests capabilities. Those that are not granted are listed, each with the reason, in
     /// [`Negotiated::refused`](super::Negotiated::refused).
     pub fn request(mut self, capabilities: InitFlags) -> Self {
-        self.wanted |= capabilities;
+        self.requested |= capabilities;
         self
     }
 
     /// Requests capabilities without which the file system would be incorrect: if one is refused, the session does not start.
     pub fn require(mut self, capabilities: InitFlags) -> Self {
-        self.wanted |= capabilities;
+        self.requested |= capabilities;
         self.required |= capabilities;
         self
     }
 
     /// Removes capabilities from the request that are on by default.
     pub fn without(mut self, capabilities: InitFlags) -> Self {
-        self.wanted -= capabilities;
+        self.requested -= capabilities;
         self.required -= capabilities;
         self
     }
@@ -194,7 +194,7 @@ impl Config {
     /// Makes the kernel abort the connection when a request is not answered within this time (rounded up to seconds, at least
     /// 15). Off by default; leave it off where a request may legitimately wait, as for a lock.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        self.wanted |= InitFlags::REQUEST_TIMEOUT;
+        self.requested |= InitFlags::REQUEST_TIMEOUT;
         self.request_timeout = Some(timeout);
         self
     }

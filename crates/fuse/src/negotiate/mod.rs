@@ -131,7 +131,7 @@ pub(crate) fn negotiate(
 
     let mut granted = InitFlags::empty();
     let mut refused = Vec::new();
-    for capability in config.wanted.iter() {
+    for capability in config.requested.iter() {
         match refuse(capability, offered, config, circumstances) {
             None => granted |= capability,
             Some(reason) => refused.push(Refusal { capability, reason }),
@@ -182,8 +182,8 @@ fn refuse(
     config: &Config,
     circumstances: Circumstances,
 ) -> Option<&'static str> {
-    let wanted = config.wanted;
-    let both = |a: InitFlags, b: InitFlags| capability == a && wanted.contains(b);
+    let requested = config.requested;
+    let both = |a: InitFlags, b: InitFlags| capability == a && requested.contains(b);
     if !offered.contains(capability) {
         return Some("the kernel does not offer it");
     }
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_offer_is_not_taken() {
+    fn capabilities_not_offered_are_not_requested() {
         let config = Config::new(Profile::Passthrough).request(InitFlags::POSIX_ACL);
         let (out, negotiated) = agree(InitFlags::all() - InitFlags::POSIX_ACL, &config, ROOT);
         assert!(!negotiated.has(InitFlags::POSIX_ACL));

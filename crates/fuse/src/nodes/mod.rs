@@ -51,7 +51,7 @@ use shard::{Shard, Slot};
 ///     Attributes, Entry, Errno, Expiry, FileHandle, FileSystem, FileType, Name, NodeId, NodeTable, Request, TableNode,
 /// };
 ///
-/// /// What is known of an inode; nodes that are larger go into an `Arc`.
+/// /// The record of an inode; larger nodes go into an `Arc`.
 /// #[derive(Clone)]
 /// enum Node {
 ///     Directory,
@@ -87,7 +87,7 @@ use shard::{Shard, Slot};
 ///         let node = Node::Number(name.parse().ok().filter(|&number| number > 0).ok_or(Errno::NOENT)?);
 ///         let attributes = attributes(&node);
 ///         let id = self.nodes.acquire(node)?;
-///         // FORGETs take a while to come: asked for now and then, not at every lookup.
+///         // FORGETs arrive with a delay, so they are requested occasionally, not at every lookup.
 ///         let held = self.nodes.len();
 ///         if held > 10_000 && held % 100 == 0 {
 ///             request.session().caches().prune(&self.nodes.cold(200));
@@ -96,7 +96,7 @@ use shard::{Shard, Slot};
 ///     }
 ///
 ///     fn forget(&self, node: NodeId, lookups: u64) {
-///         // What comes back is gone from the table: the place to clean up behind it.
+///         // The returned node was removed from the table: clean up its resources here.
 ///         self.nodes.forget(node, lookups);
 ///     }
 ///
@@ -223,9 +223,9 @@ impl<N: TableNode> NodeTable<N> {
     /// Calls `work` with the slot of an id, where there is one.
     fn slot<T>(&self, id: NodeId, work: impl FnOnce(&mut Shard<N>, u32) -> Option<T>) -> Option<T> {
         if node_id::is_own(id) {
-            let (number, place) = node_id::parts(id)?;
+            let (number, slot) = node_id::parts(id)?;
             let mut shard = self.shards.by_low_bits(number as u64).lock();
-            let local = shard.slot_of_id(place)?;
+            let local = shard.slot_of_id(slot)?;
             work(&mut shard, local)
         } else {
             let hash = self.hasher.hash_one(N::key_of(id)?);
@@ -241,9 +241,9 @@ impl<N: TableNode> NodeTable<N> {
         if id == NodeId::ROOT {
             return None;
         }
-        let gone = self.slot(id, |shard, local| shard.forget(local, lookups, |node| self.hash(node)))?;
+        let removed = self.slot(id, |shard, local| shard.forget(local, lookups, |node| self.hash(node)))?;
         self.count.fetch_sub(1, Ordering::Relaxed);
-        Some(gone)
+        Some(removed)
     }
 
     /// Returns the number of nodes, not counting the root.

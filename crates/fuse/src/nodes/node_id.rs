@@ -34,8 +34,8 @@ pub(super) fn previous_generation(generation: u32) -> u32 {
 }
 
 /// Encodes generation, slot and shard from high to low, plus one, so that the very first slot is the root.
-pub(super) fn id(shard: usize, place: SlotId) -> NodeId {
-    let SlotId { local, generation } = place;
+pub(super) fn id(shard: usize, slot: SlotId) -> NodeId {
+    let SlotId { local, generation } = slot;
     NodeId((u64::from(generation) << 32 | u64::from(local) << SHARD_BITS | shard as u64) + 1)
 }
 
@@ -44,9 +44,9 @@ pub(super) fn is_own(id: NodeId) -> bool {
     id.0 >> 61 == 0
 }
 
-/// Decodes an id. Any of these numbers except 0 encodes a shard and a place, whether or not a node is there.
+/// Decodes an id. Any of these numbers except 0 encodes a shard and a slot, whether or not a node is there.
 pub(super) fn parts(id: NodeId) -> Option<(usize, SlotId)> {
     let raw = id.0.checked_sub(1)?;
-    let place = SlotId { local: raw as u32 >> SHARD_BITS, generation: (raw >> 32) as u32 };
-    Some((raw as usize % SHARDS, place))
+    let slot = SlotId { local: raw as u32 >> SHARD_BITS, generation: (raw >> 32) as u32 };
+    Some((raw as usize % SHARDS, slot))
 }

@@ -55,9 +55,9 @@ impl<N: TableNode> Shard<N> {
     }
 
     /// Returns the slot of a node that has the id of its slot.
-    pub(super) fn slot_of_id(&self, place: SlotId) -> Option<u32> {
-        let slot = self.slot(place.local)?;
-        (slot.generation == place.generation && slot.node.is_some() && !slot.derived).then_some(place.local)
+    pub(super) fn slot_of_id(&self, id: SlotId) -> Option<u32> {
+        let slot = self.slot(id.local)?;
+        (slot.generation == id.generation && slot.node.is_some() && !slot.derived).then_some(id.local)
     }
 
     /// Returns the slot of a node that has its own id, given the hash of its key.
@@ -134,15 +134,15 @@ impl<N: TableNode> Shard<N> {
         lookups: u64,
         hasher: impl Fn(&N) -> u64,
     ) -> Option<NodeId> {
-        let wanted = node.as_ref()?;
-        if let Some(local) = self.slot_of(hash, wanted) {
+        let new = node.as_ref()?;
+        if let Some(local) = self.slot_of(hash, new) {
             let slot = self.slot_mut(local)?;
             slot.lookups = slot.lookups.saturating_add(lookups);
             slot.used = true;
             return self.id(local);
         }
-        let heap = wanted.heap();
-        let derived = wanted.id().is_some_and(|id| !node_id::is_own(id) && self.derived(hash, id).is_none());
+        let heap = new.heap();
+        let derived = new.id().is_some_and(|id| !node_id::is_own(id) && self.derived(hash, id).is_none());
         let local = self.take_free()?;
         let slot = self.slot_mut(local)?;
         slot.node = node.take();

@@ -68,9 +68,9 @@ fn agrees_with_a_model_over_random_lookups_and_forgets() {
             2 => {
                 if let Some((id, lookups)) = ids.get_mut(&key) {
                     let part = 1 + random.below(*lookups);
-                    let gone = table.forget(*id, part);
+                    let removed = table.forget(*id, part);
                     *lookups -= part;
-                    assert_eq!(gone, (*lookups == 0).then(|| inode(key.0, key.1)));
+                    assert_eq!(removed, (*lookups == 0).then(|| inode(key.0, key.1)));
                     if *lookups == 0 {
                         dead.push(*id);
                         ids.remove(&key);
@@ -115,9 +115,9 @@ fn ids_from_nowhere_are_stale() {
 #[test]
 fn ids_say_where_a_node_is() {
     for (shard, local, generation) in [(0, 0, 1), (31, 0, 0), (7, 5, 9), (31, u32::MAX >> 5, (1 << 29) - 2)] {
-        let place = SlotId { local, generation };
-        assert_eq!(parts(id(shard, place)), Some((shard, place)));
-        assert!(node_id::is_own(id(shard, place)));
+        let slot = SlotId { local, generation };
+        assert_eq!(parts(id(shard, slot)), Some((shard, slot)));
+        assert!(node_id::is_own(id(shard, slot)));
     }
     assert_eq!(id(0, SlotId { local: 0, generation: 0 }), NodeId::ROOT);
 }
@@ -202,7 +202,7 @@ fn a_million_nodes_stay_within_the_memory_budget() {
 }
 
 #[test]
-fn what_nodes_hold_counts_as_memory() {
+fn heap_of_nodes_counts_as_memory() {
     let table = table();
     let empty = table.memory();
     let one = Inode { more: vec![0; 1 << 20].into(), ..inode(3, 0) };
@@ -401,7 +401,7 @@ fn a_revived_node_goes_with_the_first_forget_and_comes_again() {
     assert_eq!(table.revive(known(9, 1)), Ok(id));
     assert_eq!((table.get(id), table.len()), (Ok(known(9, 1)), 1));
     assert!(table.forget(id, 1).is_some());
-    // A reply that is still in flight counts, whatever another process replied before.
+    // A reply that is still in flight counts, regardless of earlier replies of another process.
     table.revive(known(9, 1)).unwrap();
     table.acquire(known(9, 1)).unwrap();
     table.acquire(known(9, 1)).unwrap();

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_works_is_always_tried_and_what_does_not_hardly_ever() {
+    fn successful_polls_continue_and_failing_ones_become_rare() {
         let mut linger = BusyPoll::default();
         assert_eq!(tries(&mut linger, 1000, true), 1000);
         let vain = tries(&mut linger, 100_000, false);

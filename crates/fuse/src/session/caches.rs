@@ -103,7 +103,7 @@ impl Caches {
         self.send(NotificationKind::ExpireAll)
     }
 
-    /// Returns the completion of all invalidations of a file that are queued now, whoever requested them; `None`: there are none.
+    /// Returns the completion of all invalidations of a file that are queued now, by any thread; `None`: there are none.
     /// A handler that answers an open with a version of the file awaits it, so that the open does not show an older one; as for
     /// every completion, the waiting itself must happen outside of the handler. Those that the handler itself requested are then
     /// sent before its reply.
@@ -175,7 +175,7 @@ impl Caches {
     }
 
     /// Registers a listener that is called for every invalidation, immediately and before the kernel: for a component that
-    /// replies in the server's place. The thread that requests the notification calls it, so it must not block. A session has one
+    /// replies instead of the server. The thread that requests the notification calls it, so it must not block. A session has one
     /// listener, the first.
     pub fn listen(&self, listener: impl Fn(Invalidated<'_>) + Send + Sync + 'static) {
         self.session.listener.set(Box::new(listener));

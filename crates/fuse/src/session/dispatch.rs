@@ -95,10 +95,10 @@ fn attributes((attributes, expiry): (Attributes, Expiry)) -> Reply<'static> {
 }
 
 /// Fits the reply to the requested size: the kernel turns unrequested bytes into EIO.
-fn xattr(reply: XattrReply, asked: u32) -> Result<Reply<'static>, Errno> {
+fn xattr(reply: XattrReply, requested: u32) -> Result<Reply<'static>, Errno> {
     Ok(match reply {
         XattrReply::Size(size) => Reply::Size(size),
-        XattrReply::Bytes(bytes) => match XattrReply::fit(bytes, asked)? {
+        XattrReply::Bytes(bytes) => match XattrReply::fit(bytes, requested)? {
             XattrReply::Size(size) => Reply::Size(size),
             XattrReply::Bytes(bytes) => Reply::Bytes(bytes),
         },

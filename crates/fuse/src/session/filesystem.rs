@@ -106,7 +106,7 @@ operations! {
     /// Reads a file.
     read(node: NodeId, args: ReadArgs) -> Data<'_> = Err(Errno::INVAL);
 
-    /// Writes a file and returns the number of bytes written. On a short write, callers that cannot be told the number (the
+    /// Writes a file and returns the number of bytes written. On a short write, callers to which no count can be returned (the
     /// kernel's write-back, a direct write) get ENOSPC.
     write(node: NodeId, args: WriteArgs, data: WriteData<'_>) -> usize = Err(Errno::INVAL);
 

@@ -84,7 +84,7 @@ impl<F: FileSystem> Guest<F> {
         Ok((out, Some(session)))
     }
 
-    /// Ends the session: the guest is gone, or has unmounted.
+    /// Ends the session: the guest has disconnected or unmounted.
     pub(crate) fn end(&self) {
         if let Some(session) = self.live.write().take() {
             session.end();

@@ -76,8 +76,8 @@ impl EarlyInterrupts {
             return false;
         }
         let mut ids = self.ids.lock();
-        let place = ids.iter().position(|&id| id == unique);
-        let found = place.and_then(|place| ids.remove(place)).is_some();
+        let index = ids.iter().position(|&id| id == unique);
+        let found = index.and_then(|index| ids.remove(index)).is_some();
         self.any.store(!ids.is_empty(), Ordering::SeqCst);
         found
     }

@@ -55,9 +55,15 @@ impl Modes {
         Self { trusts_open_flags, ..Self::default() }
     }
 
-    /// Counts an open and selects its mode. `asked` are the `O_*` flags of the caller. `may_skip_flush`: FLUSH may be suppressed
+    /// Counts an open and selects its mode. `open_flags` are the `O_*` flags of the caller. `may_skip_flush`: FLUSH may be suppressed
     /// where the open allows it.
-    pub(crate) fn open(&self, node: NodeId, opened: &Opened, asked: u32, may_skip_flush: bool) -> OpenOut {
+    pub(crate) fn open(
+        &self,
+        node: NodeId,
+        opened: &Opened,
+        open_flags: u32,
+        may_skip_flush: bool,
+    ) -> OpenOut {
         let mut flags = opened.flags;
         if !may_skip_flush {
             flags -= OpenOutFlags::NOFLUSH;
@@ -85,7 +91,7 @@ impl Modes {
         }
         let mut backing_id = 0;
         if let Some(backing) = &mode.backing {
-            if opened.watched || !self.trusts_open_flags && outlasts_the_caller(asked) {
+            if opened.watched || !self.trusts_open_flags && outlasts_the_caller(open_flags) {
                 // Reads and writes then bypass the backing file, whose id the kernel still requires.
                 flags |= OpenOutFlags::DIRECT_IO;
             }
@@ -214,15 +220,15 @@ mod tests {
             (libc::O_RDWR | libc::O_APPEND, both),
             (libc::O_RDONLY | libc::O_DIRECT, both),
         ];
-        for (asked, served) in cases {
+        for (open_flags, served) in cases {
             let modes = Modes::default();
-            assert_eq!(flags(modes.open(NODE, &passed(), asked as u32, true)), served, "{asked:o}");
+            assert_eq!(flags(modes.open(NODE, &passed(), open_flags as u32, true)), served, "{open_flags:o}");
             assert!(modes.is_passed(NODE));
             modes.release(NODE);
             assert!(!modes.is_passed(NODE));
             let modes = Modes::new(true);
-            let trusted = flags(modes.open(NODE, &passed(), asked as u32, true));
-            assert_eq!(trusted, OpenOutFlags::PASSTHROUGH, "{asked:o}");
+            let trusted = flags(modes.open(NODE, &passed(), open_flags as u32, true));
+            assert_eq!(trusted, OpenOutFlags::PASSTHROUGH, "{open_flags:o}");
         }
     }
 

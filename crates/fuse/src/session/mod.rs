@@ -248,7 +248,7 @@ impl Handle {
     }
 
     /// Sets the access to the session's own mount, for [`Caches::write_out`]. The descriptor is closed after each use.
-    pub fn set_mountpoint(
+    pub(crate) fn set_mountpoint(
         &self,
         open_root: impl Fn() -> io::Result<std::os::fd::OwnedFd> + Send + Sync + 'static,
     ) {
@@ -401,7 +401,7 @@ impl<F: FileSystem> Session<F> {
         let clones = clones.collect::<io::Result<_>>().map_err(NegotiationError::Start)?;
         let (takeover, mut negotiated) =
             Takeover::resume(guardian, state, clones, takeovers).map_err(NegotiationError::Start)?;
-        negotiated.refused = crate::negotiate::refused_earlier(config.wanted - negotiated.granted);
+        negotiated.refused = crate::negotiate::refused_earlier(config.requested - negotiated.granted);
         let refusal = negotiated.refusal(config.required);
         if let Some(refusal) = refusal {
             return Err(NegotiationError::Required(refusal.clone()));

@@ -33,7 +33,7 @@ pub(crate) struct LatencyRequest {
 }
 
 impl LatencyRequest {
-    pub(crate) fn new(wanted: bool) -> Self {
+    pub(crate) fn new(enabled: bool) -> Self {
         let open = || {
             let opened = OpenOptions::new()
                 .write(true)
@@ -43,7 +43,7 @@ impl LatencyRequest {
                 |error| tracing::debug!(%error, "cannot use {DEVICE}: idle processors sleep between requests"),
             )
         };
-        Self { device: wanted.then(open).and_then(Result::ok), is_enabled: wanted, ..Self::default() }
+        Self { device: enabled.then(open).and_then(Result::ok), is_enabled: enabled, ..Self::default() }
     }
 
     /// Records the number of requests since the last tick. Returns whether a burst is in progress, so that threads should poll

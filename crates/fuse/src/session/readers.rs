@@ -47,7 +47,7 @@ pub(crate) struct Readers {
     /// Counts requests read: an unchanged count means that no thread makes progress.
     progress: AtomicU64,
     watch: Mutex<()>,
-    watch_wanted: Condvar,
+    watch_requested: Condvar,
     watch_sleeps: AtomicBool,
     ended: AtomicBool,
     /// Threads start no further requests: another server takes over.
@@ -70,7 +70,7 @@ impl Readers {
             idle: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
             watch: Mutex::new(()),
-            watch_wanted: Condvar::new(),
+            watch_requested: Condvar::new(),
             watch_sleeps: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -94,7 +94,7 @@ impl Readers {
     fn wake_watch(&self) {
         if self.watch_sleeps.load(Ordering::SeqCst) {
             let _guard = self.watch.lock();
-            self.watch_wanted.notify_one();
+            self.watch_requested.notify_one();
         }
     }
 
@@ -110,7 +110,7 @@ impl Readers {
         }
         self.ended.store(true, Ordering::Release);
         let _guard = self.watch.lock();
-        self.watch_wanted.notify_all();
+        self.watch_requested.notify_all();
     }
 
     /// Returns the number of bursts of requests for which CPUs were kept awake.
@@ -136,7 +136,7 @@ impl Readers {
                 return false;
             }
             if self.is_draining() {
-                self.watch_wanted.wait(&mut guard);
+                self.watch_requested.wait(&mut guard);
                 continue;
             }
             let progress = self.progress.load(Ordering::Relaxed);
@@ -164,12 +164,12 @@ impl Readers {
                 self.watch_sleeps.store(true, Ordering::SeqCst);
                 // A request that arrived before the flag was visible would not wake us.
                 if self.progress.load(Ordering::SeqCst) == progress && !self.ended.load(Ordering::SeqCst) {
-                    self.watch_wanted.wait(&mut guard);
+                    self.watch_requested.wait(&mut guard);
                 }
                 self.watch_sleeps.store(false, Ordering::SeqCst);
                 quiet = 0;
             } else {
-                self.watch_wanted.wait_for(&mut guard, WATCH_INTERVAL);
+                self.watch_requested.wait_for(&mut guard, WATCH_INTERVAL);
             }
         }
     }

@@ -38,7 +38,7 @@ const NO_MEMORY_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Marks the ids of [nudges](Server::nudge): even, and used neither by the kernel nor by retrieves.
 const NUDGE_ID_BASE: u64 = 1 << 61;
 
-/// Rings that are set up before INIT is answered, so that every refusal is known by then.
+/// Rings that are set up before the reply to INIT, so that every refusal is known before it.
 #[derive(Debug)]
 pub(crate) struct PreparedRings {
     sizes: QueueSizes,
@@ -68,13 +68,13 @@ impl PreparedRings {
         let queues = usize::from(sizes.queues);
         // Half of all descriptors are reserved for other uses.
         let room = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize / 2);
-        let wanted = 1 + queues * (sizes.max_entries - 1);
+        let count = 1 + queues * (sizes.max_entries - 1);
         let first = Ring::new()?;
         let rings: Vec<_> = iter::once(first)
             .chain(iter::repeat_with(Ring::new).map_while(Result::ok))
-            .take(wanted.min(room))
+            .take(count.min(room))
             .collect();
-        if rings.len() < wanted {
+        if rings.len() < count {
             sizes.max_entries = 1 + (rings.len() - 1) / queues;
             tracing::info!(
                 most = sizes.max_entries,

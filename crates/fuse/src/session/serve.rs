@@ -83,9 +83,9 @@ async fn handle_request<F: FileSystem>(
         Ok(parsed) => parsed,
         Err(error) => {
             shared.statistics.malformed();
-            tracing::warn!(%error, "malformed request refused");
+            let errno = Errno::from_raw_os_error(error.errno());
+            tracing::warn!(%error, "malformed request: replied {errno}");
             if let Ok(header) = abi::Request::header(&message.bytes) {
-                let errno = Errno::from_raw_os_error(error.errno());
                 channel.reply(header.unique, Err(errno), &[]).ok();
             }
             return;

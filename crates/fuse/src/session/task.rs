@@ -161,7 +161,7 @@ impl Task {
         self.handling.try_lock().is_some_and(|handling| handling.is_none())
     }
 
-    /// Drops the handler without a reply: the connection is gone.
+    /// Drops the handler without a reply: the connection has ended.
     pub(crate) fn abandon(&self) {
         let handling = self.handling.lock().take();
         drop(handling);

@@ -28,7 +28,7 @@ impl WaitingTasks {
         self.0.lock().get(&unique).and_then(Weak::upgrade)
     }
 
-    /// Cancels all tasks after the connection ended: nobody waits for their replies.
+    /// Cancels all tasks after the connection ended: their replies have no receiver.
     pub(crate) fn cancel_all(&self) {
         let tasks = std::mem::take(&mut *self.0.lock());
         tasks.values().filter_map(Weak::upgrade).for_each(|task| task.abandon());

@@ -55,7 +55,7 @@ impl Intents {
         let mut inherited = HashMap::new();
         for slot in 0..MAX_INTENTS {
             let words = state.intent(slot);
-            let word = |place: usize| words[place].load(Ordering::Relaxed);
+            let word = |index: usize| words[index].load(Ordering::Relaxed);
             let unique = word(0);
             if unique == 0 {
                 continue;

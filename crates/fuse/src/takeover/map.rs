@@ -56,7 +56,7 @@ impl Map {
 
     fn of(file: OwnedFd, words: usize) -> io::Result<Self> {
         let length = words * size_of::<u64>();
-        // SAFETY: a new mapping at a place of the kernel's choice; the file is as long and cannot shrink.
+        // SAFETY: a new mapping at an address of the kernel's choice; the file is as long and cannot shrink.
         let start = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
-use super::state::{MARKS_HIGH, MARKS_LOST, MAX_MARKS, TakeoverState};
+use super::state::{MARKS_HIGH_WORD, MARKS_LOST_WORD, MAX_MARKS, TakeoverState};
 
 #[derive(Debug)]
 pub(super) struct Marks(Mutex<MarkSlots>);
@@ -21,16 +21,16 @@ struct MarkSlots {
 impl Marks {
     /// Reads the set of an earlier server.
     pub(super) fn read(state: &TakeoverState) -> Self {
-        let high = (state.word(MARKS_HIGH).load(Ordering::Acquire) as usize).min(MAX_MARKS);
-        let mut places = MarkSlots { of: HashMap::new(), free: Vec::new(), high };
-        for place in 0..high {
-            let number = state.mark(place).load(Ordering::Relaxed);
-            if number == 0 || places.of.insert(number, place).is_some() {
-                state.mark(place).store(0, Ordering::Relaxed);
-                places.free.push(place);
+        let high = (state.word(MARKS_HIGH_WORD).load(Ordering::Acquire) as usize).min(MAX_MARKS);
+        let mut slots = MarkSlots { of: HashMap::new(), free: Vec::new(), high };
+        for slot in 0..high {
+            let number = state.mark(slot).load(Ordering::Relaxed);
+            if number == 0 || slots.of.insert(number, slot).is_some() {
+                state.mark(slot).store(0, Ordering::Relaxed);
+                slots.free.push(slot);
             }
         }
-        Self(Mutex::new(places))
+        Self(Mutex::new(slots))
     }
 
     /// Returns all numbers.
@@ -40,35 +40,35 @@ impl Marks {
 
     /// Reports whether every number found a slot.
     pub(super) fn are_complete(state: &TakeoverState) -> bool {
-        state.word(MARKS_LOST).load(Ordering::Acquire) == 0
+        state.word(MARKS_LOST_WORD).load(Ordering::Acquire) == 0
     }
 
     pub(super) fn add(&self, state: &TakeoverState, number: u64) {
-        let mut places = self.0.lock();
-        if number == 0 || places.of.contains_key(&number) {
+        let mut slots = self.0.lock();
+        if number == 0 || slots.of.contains_key(&number) {
             return;
         }
-        let place = match places.free.pop() {
-            Some(place) => place,
-            None if places.high < MAX_MARKS => {
-                places.high += 1;
-                state.word(MARKS_HIGH).store(places.high as u64, Ordering::Release);
-                places.high - 1
+        let slot = match slots.free.pop() {
+            Some(slot) => slot,
+            None if slots.high < MAX_MARKS => {
+                slots.high += 1;
+                state.word(MARKS_HIGH_WORD).store(slots.high as u64, Ordering::Release);
+                slots.high - 1
             }
             None => {
-                state.word(MARKS_LOST).store(1, Ordering::Release);
+                state.word(MARKS_LOST_WORD).store(1, Ordering::Release);
                 return;
             }
         };
-        places.of.insert(number, place);
-        state.mark(place).store(number, Ordering::Release);
+        slots.of.insert(number, slot);
+        state.mark(slot).store(number, Ordering::Release);
     }
 
     pub(super) fn remove(&self, state: &TakeoverState, number: u64) {
-        let mut places = self.0.lock();
-        if let Some(place) = places.of.remove(&number) {
-            state.mark(place).store(0, Ordering::Release);
-            places.free.push(place);
+        let mut slots = self.0.lock();
+        if let Some(slot) = slots.of.remove(&number) {
+            state.mark(slot).store(0, Ordering::Release);
+            slots.free.push(slot);
         }
     }
 }

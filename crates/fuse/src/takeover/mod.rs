@@ -46,7 +46,7 @@ use crate::transport::device::Device;
 use intents::Intents;
 use marks::Marks;
 pub(crate) use opens::OpenKind;
-use state::{BACKING_HIGH, TakeoverState};
+use state::{BACKING_HIGH_WORD, TakeoverState};
 
 pub use intents::{BegunOperation, IntentData};
 pub use map::Map;
@@ -245,7 +245,7 @@ impl Takeover {
     /// Returns the ids of backing files that may be registered although no open file uses them.
     pub(crate) fn stray_backings(&self) -> Vec<u32> {
         // Ids are assigned in ascending order; the last one may have been assigned without being recorded.
-        let high = self.state.word(BACKING_HIGH).load(Ordering::Acquire) as u32;
+        let high = self.state.word(BACKING_HIGH_WORD).load(Ordering::Acquire) as u32;
         let newest = high.saturating_sub(MAX_PENDING_REGISTRATIONS).max(1)
             ..=high.saturating_add(MAX_PENDING_REGISTRATIONS);
         let used: HashSet<u32> = self.files.iter().map(|file| file.backing).collect();

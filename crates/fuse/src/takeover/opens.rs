@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use shunt_fuse_abi::OpenOut;
 
 use super::state::{
-    BACKING_HIGH, DIRECTORIES_HIGH, FILES_HIGH, MAX_DIRECTORIES, MAX_FILES, OPEN_WORDS, TakeoverState,
+    BACKING_HIGH_WORD, DIRECTORIES_HIGH_WORD, FILES_HIGH_WORD, MAX_DIRECTORIES, MAX_FILES, OPEN_WORDS,
+    TakeoverState,
 };
 use crate::id::{FileHandle, NodeId};
 
@@ -62,8 +63,8 @@ impl OpenKind {
 
     fn high(self, state: &TakeoverState) -> &AtomicU64 {
         match self {
-            OpenKind::File => state.word(FILES_HIGH),
-            OpenKind::Directory => state.word(DIRECTORIES_HIGH),
+            OpenKind::File => state.word(FILES_HIGH_WORD),
+            OpenKind::Directory => state.word(DIRECTORIES_HIGH_WORD),
         }
     }
 
@@ -94,7 +95,7 @@ pub(super) fn add(state: &TakeoverState, kind: OpenKind, record: &OpenRecord) ->
         }
     }
     kind.high(state).fetch_max(u64::from(record.handle.0 as u32) + 1, Ordering::Release);
-    state.word(BACKING_HIGH).fetch_max(record.backing.into(), Ordering::Release);
+    state.word(BACKING_HIGH_WORD).fetch_max(record.backing.into(), Ordering::Release);
     words[1].store(record.node.0, Ordering::Relaxed);
     words[2].store(record.opener, Ordering::Relaxed);
     words[3].store(u64::from(record.flags) | u64::from(record.open_flags) << 32, Ordering::Relaxed);
@@ -146,7 +147,7 @@ pub(super) fn all(state: &TakeoverState, kind: OpenKind) -> Vec<OpenRecord> {
             OpenKind::File => state.file(index),
             OpenKind::Directory => state.directory(index),
         };
-        let word = |place: usize| words[place].load(Ordering::Relaxed);
+        let word = |index: usize| words[index].load(Ordering::Relaxed);
         let handle = word(0);
         (handle != 0 && handle as u32 as usize == index && word(1) != 0).then(|| OpenRecord {
             handle: FileHandle(handle),

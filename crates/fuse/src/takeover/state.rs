@@ -8,10 +8,10 @@
 //! | 2 | minor version of the protocol, and the largest write above bit 32 |
 //! | 3 | capabilities granted |
 //! | 4 | read-ahead, and the profile (0 passthrough, 1 write-back) above bit 32 |
-//! | 5 | open files so far: no index of [`MAX_FILES`] from here on was ever used |
+//! | 5 | high-water mark of open files: no index of [`MAX_FILES`] from here on was ever used |
 //! | 6 | the same for [`MAX_DIRECTORIES`] |
-//! | 7 | highest number of a backing file so far |
-//! | 8 | places of [`MAX_MARKS`] used so far |
+//! | 7 | highest number of a backing file |
+//! | 8 | high-water mark of the slots of [`MAX_MARKS`] |
 //! | 9 | 1 if there was no room for one of them |
 //! | from 512 | [`MAX_INTENTS`] of 16 words each: [`intents`](super::intents) |
 //! | then | [`MAX_FILES`] and [`MAX_DIRECTORIES`] of 8 words each: [`opens`](super::opens) |
@@ -42,18 +42,18 @@ pub(super) const OPEN_WORDS: usize = 8;
 /// Maximum number of marks.
 pub(super) const MAX_MARKS: usize = 1 << 18;
 
-const HEADER: usize = 512;
-const INTENTS_AT: usize = HEADER;
+const HEADER_WORDS: usize = 512;
+const INTENTS_AT: usize = HEADER_WORDS;
 const FILES_AT: usize = INTENTS_AT + MAX_INTENTS * INTENT_WORDS;
 const DIRECTORIES_AT: usize = FILES_AT + MAX_FILES * OPEN_WORDS;
 const MARKS_AT: usize = DIRECTORIES_AT + MAX_DIRECTORIES * OPEN_WORDS;
 pub(super) const WORDS: usize = MARKS_AT + MAX_MARKS;
 
-pub(super) const FILES_HIGH: usize = 5;
-pub(super) const DIRECTORIES_HIGH: usize = 6;
-pub(super) const BACKING_HIGH: usize = 7;
-pub(super) const MARKS_HIGH: usize = 8;
-pub(super) const MARKS_LOST: usize = 9;
+pub(super) const FILES_HIGH_WORD: usize = 5;
+pub(super) const DIRECTORIES_HIGH_WORD: usize = 6;
+pub(super) const BACKING_HIGH_WORD: usize = 7;
+pub(super) const MARKS_HIGH_WORD: usize = 8;
+pub(super) const MARKS_LOST_WORD: usize = 9;
 
 /// The state of a session, valid at any instant.
 #[derive(Debug)]
@@ -73,8 +73,8 @@ impl TakeoverState {
             negotiated.granted.bits(),
             u64::from(negotiated.max_readahead) | profile << 32,
         ];
-        for (place, word) in words.into_iter().enumerate() {
-            state.word(place).store(word, Ordering::Relaxed);
+        for (index, word) in words.into_iter().enumerate() {
+            state.word(index).store(word, Ordering::Relaxed);
         }
         Ok(state)
     }
@@ -82,7 +82,7 @@ impl TakeoverState {
     /// Opens the state of another server, and reads the negotiated features.
     pub(super) fn open(file: OwnedFd) -> io::Result<(Self, Negotiated)> {
         let state = Self(Map::open(file, WORDS)?);
-        let word = |place: usize| state.word(place).load(Ordering::Relaxed);
+        let word = |index: usize| state.word(index).load(Ordering::Relaxed);
         let version = word(1);
         if word(0) != MAGIC || version != u64::from(VERSION) {
             return Err(invalid(format!("the takeover state has version {version}, not {VERSION}")));
@@ -104,8 +104,8 @@ impl TakeoverState {
         Ok((state, negotiated))
     }
 
-    pub(super) fn word(&self, place: usize) -> &AtomicU64 {
-        &self.0[place]
+    pub(super) fn word(&self, index: usize) -> &AtomicU64 {
+        &self.0[index]
     }
 
     pub(super) fn intent(&self, slot: usize) -> &[AtomicU64; INTENT_WORDS] {
@@ -120,8 +120,8 @@ impl TakeoverState {
         record(&self.0[DIRECTORIES_AT..MARKS_AT], index)
     }
 
-    pub(super) fn mark(&self, place: usize) -> &AtomicU64 {
-        &self.0[MARKS_AT + place]
+    pub(super) fn mark(&self, index: usize) -> &AtomicU64 {
+        &self.0[MARKS_AT + index]
     }
 }
 

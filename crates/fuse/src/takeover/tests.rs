@@ -36,7 +36,7 @@ fn file_of(state: &TakeoverState) -> OwnedFd {
 fn left(words: &[(usize, u64)]) -> OwnedFd {
     let file = file_of(&TakeoverState::create(&negotiated()).unwrap());
     let map = Map::open(file.try_clone().unwrap(), WORDS).unwrap();
-    words.iter().for_each(|(place, word)| map[*place].store(*word, Ordering::Relaxed));
+    words.iter().for_each(|(index, word)| map[*index].store(*word, Ordering::Relaxed));
     file
 }
 
@@ -52,7 +52,7 @@ fn record(handle: u64) -> OpenRecord {
 }
 
 #[test]
-fn what_was_agreed_comes_back() {
+fn negotiated_values_are_restored() {
     let (_, found) = TakeoverState::open(left(&[])).unwrap();
     let expected = negotiated();
     assert_eq!((found.minor, found.granted), (expected.minor, expected.granted));
@@ -90,7 +90,7 @@ const WORDS_OF_VERSION_2: [(usize, u64); 22] = [
 #[test]
 fn a_state_of_an_earlier_release_is_read() {
     let map = Map::create(WORDS).unwrap();
-    WORDS_OF_VERSION_2.iter().for_each(|(place, word)| map[*place].store(*word, Ordering::Relaxed));
+    WORDS_OF_VERSION_2.iter().for_each(|(index, word)| map[*index].store(*word, Ordering::Relaxed));
     let (state, negotiated) = TakeoverState::open(map.as_fd().try_clone_to_owned().unwrap()).unwrap();
     assert_eq!((negotiated.minor, negotiated.max_write, negotiated.max_readahead), (45, 1 << 20, 1 << 17));
     assert_eq!(negotiated.profile, Profile::Passthrough);
@@ -110,7 +110,7 @@ fn a_state_of_an_earlier_release_is_read() {
 }
 
 #[test]
-fn what_is_no_state_is_refused() {
+fn malformed_state_is_refused() {
     let refused = |file: OwnedFd, word: &str| {
         let error = TakeoverState::open(file).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
@@ -139,7 +139,7 @@ fn what_is_no_state_is_refused() {
 }
 
 #[test]
-fn what_is_open_comes_back_until_it_is_closed() {
+fn open_files_are_restored_until_they_are_closed() {
     let state = TakeoverState::create(&negotiated()).unwrap();
     for handle in [1 << 32, 1 << 32 | 7, 2 << 32 | (MAX_FILES as u64 - 1)] {
         assert!(opens::add(&state, OpenKind::File, &record(handle)));
@@ -235,7 +235,7 @@ fn marks_come_back_and_their_places_are_used_again() {
 }
 
 /// Indices near words with a meaning, and anywhere.
-fn place() -> impl Strategy<Value = usize> {
+fn index() -> impl Strategy<Value = usize> {
     let files = 512 + MAX_INTENTS * 16;
     let directories = files + MAX_FILES * 8;
     let marks = directories + MAX_DIRECTORIES * 8;
@@ -263,7 +263,7 @@ proptest! {
 
     /// For any content: nothing panics, no record contradicts itself, and the state remains usable.
     #[test]
-    fn any_words_are_survived(words in prop::collection::vec((place(), word()), 0..200), takeovers in any::<u32>()) {
+    fn any_words_are_survived(words in prop::collection::vec((index(), word()), 0..200), takeovers in any::<u32>()) {
         let Ok((state, _)) = TakeoverState::open(left(&words)) else { return Ok(()) };
         for (kind, limit) in [(OpenKind::File, MAX_FILES), (OpenKind::Directory, MAX_DIRECTORIES)] {
             let records = opens::all(&state, kind);

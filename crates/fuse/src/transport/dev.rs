@@ -21,11 +21,11 @@ use crate::transport::message::{Bytes, Message};
 use crate::transport::payload::{Payload, SplicedPayload};
 
 /// Minimum size of a spliced reply: below it a copy is cheaper than moving pages through a pipe.
-const SPLICE_REPLY: u32 = 64 << 10;
+const MIN_SPLICED_REPLY_BYTES: u32 = 64 << 10;
 /// A WRITE of at least this size makes the thread receive the next message by splice.
-const SPLICE_WRITE: usize = 128 << 10;
+const MIN_SPLICED_WRITE_BYTES: usize = 128 << 10;
 /// Size of a WRITE request without its data.
-const WRITE_HEAD: usize = InHeader::SIZE + size_of::<WriteIn>();
+const WRITE_HEAD_BYTES: usize = InHeader::SIZE + size_of::<WriteIn>();
 
 /// Receives requests from one descriptor.
 pub(crate) struct Receiver {
@@ -53,7 +53,7 @@ impl Receiver {
             _ => self.receive_by_copy()?,
         };
         self.expect_large_write =
-            header.opcode == Opcode::Write.as_raw() && header.len as usize >= SPLICE_WRITE;
+            header.opcode == Opcode::Write.as_raw() && header.len as usize >= MIN_SPLICED_WRITE_BYTES;
         Ok((header, message))
     }
 
@@ -86,11 +86,11 @@ impl Receiver {
             }
         };
         let mut buffer = self.buffers.take();
-        let head = WRITE_HEAD.min(length);
+        let head = WRITE_HEAD_BYTES.min(length);
         pipe.read_exact(&mut buffer[..head])?;
         let header = abi::Request::header(&buffer[..head]).map_err(|_| Errno::AGAIN)?;
-        if header.opcode == Opcode::Write.as_raw() && length > WRITE_HEAD && header.total_extlen == 0 {
-            let spliced = SplicedPayload { pipe, length: length - WRITE_HEAD };
+        if header.opcode == Opcode::Write.as_raw() && length > WRITE_HEAD_BYTES && header.total_extlen == 0 {
+            let spliced = SplicedPayload { pipe, length: length - WRITE_HEAD_BYTES };
             let bytes = Bytes::Pooled { buffer, length: head };
             return Ok((header, Message { bytes, payload: Some(Payload::Pipe(spliced)) }));
         }
@@ -184,7 +184,7 @@ impl Channel for DevChannel {
 
     fn reply_file(&self, unique: u64, range: &FileRange) -> io::Result<()> {
         if let Some(pipes) = &self.pipes {
-            if range.length >= SPLICE_REPLY && self.reply_by_splice(pipes, unique, range)? {
+            if range.length >= MIN_SPLICED_REPLY_BYTES && self.reply_by_splice(pipes, unique, range)? {
                 return Ok(());
             }
         }

@@ -1,4 +1,4 @@
-//! `/dev/fuse`, or a socket in its place: a descriptor that returns one request per read and takes one reply per write.
+//! `/dev/fuse`, or a socket instead: a descriptor that returns one request per read and takes one reply per write.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -78,7 +78,7 @@ impl Device {
     /// Waits for a request.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         match rustix::io::read(&self.fd, buffer) {
-            // End of file: the peer of the socket hung up, so the mount is gone.
+            // End of file: the peer of the socket hung up, so the mount has ended.
             Ok(0) if self.kind == Kind::Socket => Err(Errno::NODEV),
             received => received,
         }

@@ -4,7 +4,7 @@
 //! replies. No call of [`Caches`](crate::Caches) therefore has an effect (EOPNOTSUPP), and everything that others may change must
 //! have finite cache times.
 
-#[cfg(any(test, feature = "rig"))]
+#[cfg(any(test, feature = "test-driver"))]
 pub mod test_driver;
 
 use std::io;

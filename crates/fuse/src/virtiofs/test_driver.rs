@@ -1,4 +1,4 @@
-//! A simulated guest: its memory, one queue, and a driver that may misbehave. For tests, and for fuzzing (feature `rig`).
+//! A simulated guest: its memory, one queue, and a driver that may misbehave. For tests, and for fuzzing (feature `test-driver`).
 #![allow(missing_docs, reason = "the names are those of the virtio specification")]
 
 use std::io;
@@ -16,14 +16,14 @@ use crate::transport::virtio::device::{Device, Shared};
 use crate::transport::virtio::memory::Guest;
 use crate::{Config, FileSystem, Profile};
 
-pub const QUEUE: u64 = 128;
-pub const TABLE: u64 = 0x1000;
-pub const AVAILABLE: u64 = 0x4000;
-pub const USED: u64 = 0x6000;
+pub const QUEUE_ENTRIES: u64 = 128;
+pub const TABLE_ADDRESS: u64 = 0x1000;
+pub const AVAILABLE_RING_ADDRESS: u64 = 0x4000;
+pub const USED_RING_ADDRESS: u64 = 0x6000;
 /// Address of the driver's buffers.
-pub const BUFFERS: u64 = 0x10000;
+pub const BUFFERS_ADDRESS: u64 = 0x10000;
 /// End of the first memory range; a hole of the same size follows.
-pub const END: u64 = 1 << 20;
+pub const REGION_BYTES: u64 = 1 << 20;
 
 pub const NEXT: u16 = 1;
 pub const WRITE: u16 = 2;
@@ -39,7 +39,7 @@ pub struct Descriptor {
 }
 
 /// A guest and its device.
-pub struct Rig<F: FileSystem> {
+pub struct TestDriver<F: FileSystem> {
     pub(crate) guest: Guest,
     ring: VringRwLock<Guest>,
     pub(crate) device: Shared<guest::Guest<F>>,
@@ -47,32 +47,37 @@ pub struct Rig<F: FileSystem> {
     pub available: u16,
 }
 
-impl<F: FileSystem> std::fmt::Debug for Rig<F> {
+impl<F: FileSystem> std::fmt::Debug for TestDriver<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rig").field("available", &self.available).finish_non_exhaustive()
+        f.debug_struct("TestDriver").field("available", &self.available).finish_non_exhaustive()
     }
 }
 
-impl<F: FileSystem> Rig<F> {
+impl<F: FileSystem> TestDriver<F> {
     /// Makes a guest that has not mounted yet. `make` returns the file system of each session.
     pub fn new(make: impl Fn() -> io::Result<F> + Send + Sync + 'static) -> Self {
-        let ranges = [(GuestAddress(0), END as usize), (GuestAddress(2 * END), END as usize)];
+        let ranges = [
+            (GuestAddress(0), REGION_BYTES as usize),
+            (GuestAddress(2 * REGION_BYTES), REGION_BYTES as usize),
+        ];
         let guest: Guest = GuestMemoryAtomic::new(GuestMemoryMmap::from_ranges(&ranges).unwrap());
-        let ring = VringRwLock::new(guest.clone(), QUEUE as u16).unwrap();
+        let ring = VringRwLock::new(guest.clone(), QUEUE_ENTRIES as u16).unwrap();
         let config = Config::new(Profile::Passthrough);
         let handler = guest::Guest::new(Box::new(make), Box::new(|_| {}), config);
         let device = Device::new(Arc::new(handler), guest.clone(), 2, 1 << 20, None);
-        let mut rig = Self { guest, ring, device: Shared::new(device), available: 0 };
-        rig.reset();
-        rig
+        let mut driver = Self { guest, ring, device: Shared::new(device), available: 0 };
+        driver.reset();
+        driver
     }
 
     /// Resets the ring and clears the memory of the rings and requests.
     fn reset(&mut self) {
-        self.put(0, &[0; REPLY as usize]);
+        self.put(0, &[0; REPLY_ADDRESS as usize]);
         self.ring.get_mut().get_queue_mut().reset();
-        self.ring.set_queue_info(TABLE, AVAILABLE, USED).expect("the queue lies in guest memory");
-        self.ring.set_queue_size(QUEUE as u16);
+        self.ring
+            .set_queue_info(TABLE_ADDRESS, AVAILABLE_RING_ADDRESS, USED_RING_ADDRESS)
+            .expect("the queue lies in guest memory");
+        self.ring.set_queue_size(QUEUE_ENTRIES as u16);
         self.ring.set_enabled(true);
         self.ring.set_queue_ready(true);
         self.available = 0;
@@ -80,9 +85,9 @@ impl<F: FileSystem> Rig<F> {
 
     /// Makes a guest that has mounted.
     pub fn mounted(make: impl Fn() -> io::Result<F> + Send + Sync + 'static) -> Self {
-        let mut rig = Self::new(make);
-        rig.mount();
-        rig
+        let mut driver = Self::new(make);
+        driver.mount();
+        driver
     }
 
     /// Reboots the guest, which mounts again.
@@ -119,10 +124,10 @@ impl<F: FileSystem> Rig<F> {
 
     /// Makes a chain available.
     pub fn offer(&mut self, head: u16) {
-        let place = u64::from(self.available) % QUEUE;
-        self.put(AVAILABLE + 4 + 2 * place, &head.to_le_bytes());
+        let index = u64::from(self.available) % QUEUE_ENTRIES;
+        self.put(AVAILABLE_RING_ADDRESS + 4 + 2 * index, &head.to_le_bytes());
         self.available = self.available.wrapping_add(1);
-        self.put(AVAILABLE + 2, &self.available.to_le_bytes());
+        self.put(AVAILABLE_RING_ADDRESS + 2, &self.available.to_le_bytes());
     }
 
     pub fn kick(&self) {
@@ -135,14 +140,15 @@ impl<F: FileSystem> Rig<F> {
     }
 
     pub fn used(&self) -> u16 {
-        u16::from_le_bytes(self.get(USED + 2, 2).try_into().unwrap())
+        u16::from_le_bytes(self.get(USED_RING_ADDRESS + 2, 2).try_into().unwrap())
     }
 
     /// Returns the chain that was returned last, and the length of its reply.
     pub fn last_used(&self) -> (u32, u32) {
-        let place = u64::from(self.used().wrapping_sub(1)) % QUEUE;
-        let word =
-            |offset| u32::from_le_bytes(self.get(USED + 4 + 8 * place + offset, 4).try_into().unwrap());
+        let index = u64::from(self.used().wrapping_sub(1)) % QUEUE_ENTRIES;
+        let word = |offset| {
+            u32::from_le_bytes(self.get(USED_RING_ADDRESS + 4 + 8 * index + offset, 4).try_into().unwrap())
+        };
         (word(0), word(4))
     }
 
@@ -151,14 +157,22 @@ impl<F: FileSystem> Rig<F> {
         let length = (InHeader::SIZE + argument.len()) as u32;
         let header =
             InHeader { len: length, opcode: opcode.as_raw(), unique, nodeid: node, ..Default::default() };
-        self.put(BUFFERS, header.as_bytes());
-        self.put(BUFFERS + 0x100, argument);
-        let head = Descriptor { start: BUFFERS, length: InHeader::SIZE as u32, flags: NEXT, next: 1 };
-        self.describe(TABLE, 0, head);
+        self.put(BUFFERS_ADDRESS, header.as_bytes());
+        self.put(BUFFERS_ADDRESS + 0x100, argument);
+        let head = Descriptor { start: BUFFERS_ADDRESS, length: InHeader::SIZE as u32, flags: NEXT, next: 1 };
+        self.describe(TABLE_ADDRESS, 0, head);
         let flags = if room > 0 { NEXT } else { 0 };
         let length = argument.len() as u32;
-        self.describe(TABLE, 1, Descriptor { start: BUFFERS + 0x100, length, flags, next: 2 });
-        self.describe(TABLE, 2, Descriptor { start: REPLY, length: room, flags: WRITE, next: 0 });
+        self.describe(
+            TABLE_ADDRESS,
+            1,
+            Descriptor { start: BUFFERS_ADDRESS + 0x100, length, flags, next: 2 },
+        );
+        self.describe(
+            TABLE_ADDRESS,
+            2,
+            Descriptor { start: REPLY_ADDRESS, length: room, flags: WRITE, next: 0 },
+        );
     }
 
     /// Sends a request and waits; returns error and body of the reply.
@@ -176,7 +190,7 @@ impl<F: FileSystem> Rig<F> {
         self.settle();
         let (head, length) = self.last_used();
         assert_eq!((head, self.used()), (0, self.available));
-        let reply = self.get(REPLY, length as usize);
+        let reply = self.get(REPLY_ADDRESS, length as usize);
         let header = OutHeader::read_from_prefix(&reply).ok()?.0;
         assert_eq!((header.unique, header.len), (unique, length));
         Some((header.error, reply[OutHeader::SIZE..].to_vec()))
@@ -184,4 +198,4 @@ impl<F: FileSystem> Rig<F> {
 }
 
 /// Address of the buffer for replies.
-pub const REPLY: u64 = BUFFERS + 0x40000;
+pub const REPLY_ADDRESS: u64 = BUFFERS_ADDRESS + 0x40000;

@@ -112,7 +112,7 @@ fn a_session_with_all_its_threads_blocked_goes_on_when_they_are_free() {
 }
 
 #[test]
-fn handlers_that_block_after_they_waited_hold_up_nobody() {
+fn handlers_that_block_after_they_waited_delay_no_other() {
     run_with(Plan::passthrough(), files(), |fixture| {
         let gate = Gate::new();
         let door = gate.door();

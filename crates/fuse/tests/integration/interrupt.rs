@@ -66,7 +66,7 @@ fn a_killed_reader_returns_at_once_and_its_handler_is_dropped() {
         fixture.fs.set_open(node, common::OpenAs::Direct);
         let gate = common::Gate::before(&fixture.fs, Opcode::Read);
         let mut reader = child::start("read", &fixture.path("x"));
-        assert_eq!(reader.hear(), "open");
+        assert_eq!(reader.read_line(), "open");
         wait_for_handler(fixture, Opcode::Read);
         let (time, _) = timed(|| {
             reader.signal(Signal::KILL);
@@ -89,7 +89,7 @@ fn a_killed_reader_of_the_page_cache_returns_at_once() {
         fixture.fs.add_file("x", b"bytes");
         let gate = common::Gate::before(&fixture.fs, Opcode::Read);
         let mut reader = child::start("read", &fixture.path("x"));
-        assert_eq!(reader.hear(), "open");
+        assert_eq!(reader.read_line(), "open");
         wait_for_handler(fixture, Opcode::Read);
         let (time, _) = timed(|| {
             reader.signal(Signal::KILL);
@@ -108,7 +108,7 @@ fn a_killed_waiter_for_a_lock_returns_at_once_and_leaves_no_lock() {
         let mine = File::options().read(true).write(true).open(fixture.path("x")).unwrap();
         sys::posix_lock(&mine, libc::F_SETLK, libc::F_WRLCK).unwrap();
         let mut waiter = child::start("lock", &fixture.path("x"));
-        assert_eq!(waiter.hear(), "open");
+        assert_eq!(waiter.read_line(), "open");
         wait_for_handler(fixture, Opcode::Setlkw);
         let (time, _) = timed(|| {
             waiter.signal(Signal::KILL);
@@ -128,7 +128,7 @@ fn a_waiting_lock_is_given_when_it_is_free() {
         let mine = File::options().read(true).write(true).open(fixture.path("x")).unwrap();
         sys::posix_lock(&mine, libc::F_SETLK, libc::F_WRLCK).unwrap();
         let mut waiter = child::start("lock", &fixture.path("x"));
-        assert_eq!(waiter.hear(), "open");
+        assert_eq!(waiter.read_line(), "open");
         wait_for_handler(fixture, Opcode::Setlkw);
         sys::posix_lock(&mine, libc::F_SETLK, libc::F_UNLCK).unwrap();
         assert!(waiter.wait().success());
@@ -144,7 +144,7 @@ fn an_operation_that_changes_something_is_told_and_decides_by_itself() {
             _ => Behaviour::Go,
         });
         let mut maker = child::start("mkdir", &fixture.path("d"));
-        assert_eq!(maker.hear(), "ready");
+        assert_eq!(maker.read_line(), "ready");
         wait_for_handler(fixture, Opcode::Mkdir);
         let (time, _) = timed(|| {
             maker.signal(Signal::KILL);
@@ -163,7 +163,7 @@ fn an_operation_that_changes_something_is_never_cancelled_behind_its_back() {
     run(Plan::passthrough(), |fixture| {
         let gate = common::Gate::before(&fixture.fs, Opcode::Mkdir);
         let mut maker = child::start("mkdir", &fixture.path("d"));
-        assert_eq!(maker.hear(), "ready");
+        assert_eq!(maker.read_line(), "ready");
         wait_for_handler(fixture, Opcode::Mkdir);
         maker.signal(Signal::KILL);
         std::thread::sleep(Duration::from_millis(100));
@@ -182,13 +182,13 @@ fn a_signal_with_a_handler_ends_a_read_with_eintr() {
         fixture.fs.set_open(node, common::OpenAs::Direct);
         let _gate = common::Gate::before(&fixture.fs, Opcode::Read);
         let mut reader = child::start("signalled", &fixture.path("x"));
-        let thread: i32 = reader.hear().parse().unwrap();
+        let thread: i32 = reader.read_line().parse().unwrap();
         wait_for_handler(fixture, Opcode::Read);
         // SAFETY: no pointers are passed.
         let sent =
             unsafe { libc::syscall(libc::SYS_tgkill, reader.pid() as libc::c_long, thread, libc::SIGINT) };
         assert_eq!(sent, 0);
-        let (time, reply) = timed(|| reader.hear());
+        let (time, reply) = timed(|| reader.read_line());
         assert_eq!(reply, format!("Err({})", Errno::INTR.raw_os_error()));
         assert!(time < pace::limit(EXIT_TIMEOUT), "{time:?}");
     });
@@ -204,7 +204,7 @@ fn readers_killed_at_every_moment_leave_nothing_behind() {
         });
         for n in 0..20 {
             let mut reader = child::start("read", &fixture.path("x"));
-            assert_eq!(reader.hear(), "open");
+            assert_eq!(reader.read_line(), "open");
             std::thread::sleep(Duration::from_micros(n * 300));
             reader.signal(Signal::KILL);
             reader.wait();

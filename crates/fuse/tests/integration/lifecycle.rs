@@ -183,12 +183,12 @@ fn a_file_system_that_cannot_start_leaves_nothing_mounted() {
         return;
     }
     for method in [MountMethod::Fsopen, MountMethod::Classic] {
-        let place = TestMountDir::new();
+        let mount_dir = TestMountDir::new();
         let options = Plan::passthrough().options.method(method);
         let config = Config::new(Profile::Passthrough);
-        let error = shunt_fuse::mount(Broken, config, &place.path(), &options).unwrap_err();
+        let error = shunt_fuse::mount(Broken, config, &mount_dir.path(), &options).unwrap_err();
         assert!(error.to_string().contains("out of order"), "{error}");
-        assert!(!is_mounted(&place.path()));
+        assert!(!is_mounted(&mount_dir.path()));
     }
 }
 
@@ -198,10 +198,10 @@ fn mounting_on_nothing_leaves_nothing() {
     if !fixture::can_mount() {
         return;
     }
-    let place = TestMountDir::new();
+    let mount_dir = TestMountDir::new();
     let (before, fds) = (sys::threads(), sys::open_fds());
     let plan = Plan::passthrough();
-    let nowhere = place.outer().join("missing");
+    let nowhere = mount_dir.outer().join("missing");
     shunt_fuse::mount(TestFs::new(), plan.config, &nowhere, &plan.options).unwrap_err();
     eventually("threads and descriptors are back", || sys::threads() <= before && sys::open_fds() <= fds);
 }
@@ -213,14 +213,14 @@ fn three_hundred_mounts_leave_nothing_behind() {
         return;
     }
     let watchdog = common::watchdog::Watchdog::start(Duration::from_secs(150));
-    let place = TestMountDir::new();
+    let mount_dir = TestMountDir::new();
     let cycle = || {
         let plan = Plan::passthrough();
         let fs = Arc::new(TestFs::new());
         fs.add_file("x", b"bytes");
         let mounted =
-            shunt_fuse::mount::<TestFs>(fs.clone(), plan.config, &place.path(), &plan.options).unwrap();
-        assert_eq!(fs::read(place.path().join("x")).unwrap(), b"bytes");
+            shunt_fuse::mount::<TestFs>(fs.clone(), plan.config, &mount_dir.path(), &plan.options).unwrap();
+        assert_eq!(fs::read(mount_dir.path().join("x")).unwrap(), b"bytes");
         let caches = mounted.handle().caches().clone();
         caches.invalidate_node_whole(shunt_fuse::NodeId::ROOT).wait().unwrap();
         drop(caches);

@@ -11,7 +11,7 @@ use crate::common::{Fixture, Plan, eventually, run, timed};
 /// The node is invalidated before the kernel knows it: the reply that arrives afterwards is outdated, with an infinite cache
 /// time.
 #[test]
-fn what_changes_while_it_is_told_of_is_not_believed() {
+fn node_invalidated_during_its_reply_is_not_cached() {
     run(Plan::passthrough(), |fixture| {
         fixture.fs.add_file("x", b"");
         let fs = fixture.fs.clone();
@@ -90,7 +90,7 @@ fn a_name_that_is_dropped_while_it_is_confirmed_is_not_believed() {
 
 /// The kernel will not receive a node that the server itself has forgotten.
 #[test]
-fn what_the_kernel_was_not_told_of_is_not_waited_for() {
+fn invalidation_of_an_unknown_node_does_not_wait() {
     run(Plan::passthrough(), |fixture| {
         let node = fixture.fs.add_file("x", b"");
         let fs = fixture.fs.clone();
@@ -103,7 +103,7 @@ fn what_the_kernel_was_not_told_of_is_not_waited_for() {
 
 /// A wait for a node's notifications ends only after everything that was requested for the node before.
 #[test]
-fn what_waits_for_a_node_is_waited_for() {
+fn settled_waits_for_all_earlier_notifications() {
     run(Plan::passthrough(), |fixture| {
         let node = fixture.fs.add_file("x", b"");
         fixture.path("x").metadata().unwrap();

@@ -257,13 +257,13 @@ fn storing_beyond_the_end_extends_the_file() {
 #[test]
 fn notifications_about_unknown_nodes_are_done_or_enoent() {
     run(Plan::passthrough(), |fixture| {
-        let nobody = NodeId(987_654);
-        fixture.caches().invalidate_node_whole(nobody).wait().unwrap();
-        fixture.caches().invalidate_entry(nobody, b"x").wait().unwrap();
+        let unknown_node = NodeId(987_654);
+        fixture.caches().invalidate_node_whole(unknown_node).wait().unwrap();
+        fixture.caches().invalidate_entry(unknown_node, b"x").wait().unwrap();
         fixture.caches().expire_entry(ROOT, b"never seen").wait().unwrap();
-        fixture.caches().delete_entry(ROOT, nobody, b"never seen").wait().unwrap();
-        assert_eq!(fixture.caches().store(nobody, 0, vec![1]).wait(), Err(Errno::NOENT));
-        assert_eq!(fixture.caches().retrieve(nobody, 0, 4096).wait(), Err(Errno::NOENT));
+        fixture.caches().delete_entry(ROOT, unknown_node, b"never seen").wait().unwrap();
+        assert_eq!(fixture.caches().store(unknown_node, 0, vec![1]).wait(), Err(Errno::NOENT));
+        assert_eq!(fixture.caches().retrieve(unknown_node, 0, 4096).wait(), Err(Errno::NOENT));
     });
 }
 
@@ -293,7 +293,7 @@ fn retrieve_gives_dirty_bytes_of_the_write_back_cache() {
 }
 
 #[test]
-fn prune_makes_the_kernel_forget_what_nobody_uses() {
+fn prune_makes_the_kernel_forget_unused_inodes() {
     run(Plan::passthrough(), |fixture| {
         let nodes: Vec<NodeId> = (0..300).map(|n| fixture.fs.add_file(&format!("f{n}"), b"")).collect();
         (0..300).for_each(|n| assert!(fixture.path(&format!("f{n}")).exists()));

@@ -38,8 +38,8 @@ fn came(fixture: &Fixture, op: Opcode, parts: &[&str]) {
 fn statx_shows_the_time_of_birth() {
     plain(|fixture| {
         fixture.fs.add_file("x", b"bytes");
-        let wanted = StatxFlags::BTIME | StatxFlags::BASIC_STATS;
-        let stat = rustix::fs::statx(CWD, fixture.path("x"), AtFlags::empty(), wanted).unwrap();
+        let mask = StatxFlags::BTIME | StatxFlags::BASIC_STATS;
+        let stat = rustix::fs::statx(CWD, fixture.path("x"), AtFlags::empty(), mask).unwrap();
         assert_ne!(stat.stx_mask & StatxFlags::BTIME.bits(), 0);
         assert_eq!((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec), (1_000_000_007, 123_456_789));
         assert_eq!(stat.stx_size, 5);

@@ -28,7 +28,7 @@ fn open(fixture: &Fixture, name: &str) -> File {
     File::options().read(true).write(true).open(fixture.path(name)).unwrap()
 }
 
-/// Makes a file on disk beside the mount.
+/// Makes a file on disk next to the mount.
 fn on_disk(fixture: &Fixture, name: &str, bytes: &[u8]) -> Arc<OwnedFd> {
     fs::write(fixture.outside(name), bytes).unwrap();
     Arc::new(File::options().read(true).write(true).open(fixture.outside(name)).unwrap().into())
@@ -36,7 +36,7 @@ fn on_disk(fixture: &Fixture, name: &str, bytes: &[u8]) -> Arc<OwnedFd> {
 
 /// Asserts that no READ and no WRITE reached the server.
 #[track_caller]
-fn nothing_came(fixture: &Fixture) {
+fn assert_no_requests(fixture: &Fixture) {
     assert_eq!(fixture.count(Opcode::Read), 0);
     assert_eq!(fixture.count(Opcode::Write), 0);
     assert!(fixture.handle.statistics().passthrough_opens > 0);
@@ -59,7 +59,7 @@ fn reads_and_writes_reach_the_backing_file_alone() {
             file.write_all_at(b"end", SIZE as u64).unwrap();
             assert_eq!(file.metadata().unwrap().len(), SIZE as u64 + 3);
         }
-        nothing_came(fixture);
+        assert_no_requests(fixture);
     });
 }
 
@@ -75,7 +75,7 @@ fn mappings_reach_the_backing_file_alone() {
             42,
             "the mapping and the backing file share the page cache"
         );
-        nothing_came(fixture);
+        assert_no_requests(fixture);
     });
 }
 
@@ -110,7 +110,7 @@ fn both_sides_see_each_other_at_once() {
             file.read_exact_at(&mut byte, 12_345).unwrap();
             assert_eq!((byte[0], map.get(12_345)), (n, n));
         }
-        nothing_came(fixture);
+        assert_no_requests(fixture);
     });
 }
 
@@ -207,7 +207,7 @@ fn asynchronous_io_reaches_the_backing_file_alone() {
         for (n, page) in pages.iter().enumerate() {
             assert_same(&page.0, &pattern(4096, n as u64 + 1), "read");
         }
-        nothing_came(fixture);
+        assert_no_requests(fixture);
     });
 }
 
@@ -359,7 +359,7 @@ fn an_unprivileged_write_clears_the_bits_of_the_backing_file() {
             });
             assert_eq!(mode(), 0o777, "{name}");
         }
-        nothing_came(fixture);
+        assert_no_requests(fixture);
     });
 }
 
@@ -410,6 +410,6 @@ fn size_times_and_seeks_of_a_file_passed_through() {
         assert_eq!(fixture.count(Opcode::Fallocate), 1);
         assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(5)).unwrap(), 105);
         assert_eq!(fixture.count(Opcode::Lseek), 1);
-        nothing_came(fixture);
+        assert_no_requests(fixture);
     });
 }

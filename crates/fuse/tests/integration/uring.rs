@@ -95,8 +95,8 @@ fn threads_of_rings_come_first_and_no_others() {
             has("shunt-task") && has("shunt-notif")
         });
         for (name, nice) in threads() {
-            let wanted = if name.starts_with("shunt-ring") { (usual - 10).max(-20) } else { usual };
-            assert_eq!(nice, wanted, "{name}");
+            let expected = if name.starts_with("shunt-ring") { (usual - 10).max(-20) } else { usual };
+            assert_eq!(nice, expected, "{name}");
         }
     });
 }
@@ -114,13 +114,13 @@ fn the_transport_is_told() {
 #[test]
 fn switched_off_the_device_serves_and_the_reason_says_what_to_do() {
     let Some((plan, _alone)) = rings() else { return };
-    let place = TestMountDir::new();
+    let mount_dir = TestMountDir::new();
     let mounted = {
         let _off = SwitchedOff::now();
-        shunt_fuse::mount::<TestFs>(TestFs::new(), plan.config, &place.path(), &plan.options).unwrap()
+        shunt_fuse::mount::<TestFs>(TestFs::new(), plan.config, &mount_dir.path(), &plan.options).unwrap()
     };
     let in_use = mounted.handle().transport();
-    let answered = fs::metadata(place.path()).is_ok();
+    let answered = fs::metadata(mount_dir.path()).is_ok();
     unmount(mounted);
     assert!(answered);
     assert_eq!(in_use.transport, Transport::Dev);

@@ -9,7 +9,7 @@ use shunt_fuse::NodeId;
 use crate::CacheMode;
 use crate::lower::Lower;
 use crate::lower::watch::Watch;
-use crate::options::UNHEARD;
+use crate::options::NO_EVENTS_TTL;
 
 /// The cache mode of a mirror.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub struct Caching {
 
 /// Counters of the events that report changes made by others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Heard {
-    /// Events read, including those of inodes that nobody looked up.
+pub struct EventCounters {
+    /// Number of events read, including events of inodes that were never looked up.
     pub events: u64,
     /// Number of times that events were lost and all caches were expired instead.
     pub overflows: u64,
@@ -77,7 +77,7 @@ impl Caching {
         } else {
             "the source cannot be watched".to_owned()
         };
-        Self { mode: CacheMode::Timeout(UNHEARD), watcher: None, reason: Some(reason) }
+        Self { mode: CacheMode::Timeout(NO_EVENTS_TTL), watcher: None, reason: Some(reason) }
     }
 }
 

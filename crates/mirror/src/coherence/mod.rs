@@ -5,7 +5,7 @@
 //!
 //! | reply | cached for | until |
 //! |---|---|---|
-//! | names, including negative entries | for ever | an event names them |
+//! | names, including negative entries | without expiry | an event names them |
 //! | attributes of directories and symbolic links | [`WATCHED_ATTR_TTL`] | an event names the inode |
 //! | attributes of all other inodes | [`UNWATCHED_TTL`] | their TTL expires |
 //! | pages of files without passthrough | like their attributes | size or mtime changed, or a writer closed the file |
@@ -14,7 +14,7 @@
 //! moves and attribute changes. None of these is on the path of a write. Writes change the size and times of a regular
 //! file; to see them would need FAN_MODIFY, which halves the rate of small writes for every process on the file system,
 //! inside the mount or not, and does not report writes through a mapping. So these attributes are cached no longer than
-//! the coherence bound allows. The names of the files, which most requests are about, are cached for ever. Data of
+//! the coherence bound allows. The names of the files, which most requests are about, are cached without expiry. Data of
 //! passthrough files needs no invalidation: both sides share the page cache of the lower file.
 //!
 //! # Our own changes
@@ -66,7 +66,7 @@ use shunt_fuse::{Expiry, Handle};
 
 use crate::lower::Lower;
 pub(crate) use caching::open;
-pub use caching::{Caching, Heard};
+pub use caching::{Caching, EventCounters};
 use watcher::Watcher;
 
 /// Upper bound on the delay until a change made by others is visible.
@@ -79,9 +79,6 @@ pub(crate) const UNWATCHED_TTL: Expiry = Expiry::after(Duration::from_millis(75)
 /// Cache lifetime of attributes whose changes cause events. It is finite because a few changes cause none, such as
 /// flags set on a directory by `chattr(1)`.
 pub(crate) const WATCHED_ATTR_TTL: Expiry = Expiry::after(Duration::from_secs(60));
-
-/// The first protocol minor version with a notification that expires all names.
-const EXPIRES_ALL: u32 = 44;
 
 /// Invalidates the kernel's caches when the source changes.
 #[derive(Debug, Default)]
@@ -97,7 +94,7 @@ impl Coherence {
     /// # Errors
     /// No thread or descriptor is available.
     pub(crate) fn start(&self, lower: &Arc<Lower>, session: &Handle) -> io::Result<()> {
-        let expires_all = session.negotiated().minor >= EXPIRES_ALL;
+        let expires_all = session.negotiated().minor >= shunt_fuse::MINOR_EXPIRE_ALL;
         self.expires_all.store(expires_all, Ordering::Relaxed);
         if session.passthrough().is_none() {
             // The kernel caches pages: two writes within one clock tick leave the same mtime.

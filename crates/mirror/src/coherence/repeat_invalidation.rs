@@ -9,7 +9,7 @@ use crate::lower::watch::Change;
 pub(super) const REPEATS: [Duration; 2] = [Duration::from_millis(30), Duration::from_secs(1)];
 
 /// Limit on changes queued for a repeat; beyond it they collapse into `Change::Everything`.
-const MAX_REMEMBERED: usize = 1 << 16;
+const MAX_QUEUED_CHANGES: usize = 1 << 16;
 
 /// Queue of the changes that wait for their repeat after one of the delays.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ impl RepeatedInvalidations {
 
 impl Stage {
     fn add(&mut self, change: &Change, due: Instant) {
-        if self.queue.len() >= MAX_REMEMBERED || *change == Change::Everything {
+        if self.queue.len() >= MAX_QUEUED_CHANGES || *change == Change::Everything {
             self.queue.clear();
             self.due.clear();
             self.queue.push_back((due, Change::Everything));
@@ -95,7 +95,8 @@ mod tests {
     #[test]
     fn too_many_become_everything() {
         let (mut echo, start) = (RepeatedInvalidations::default(), Instant::now());
-        (0..=MAX_REMEMBERED as u64).for_each(|node| echo.schedule(&Change::Inode(NodeId(node), true), start));
+        (0..=MAX_QUEUED_CHANGES as u64)
+            .for_each(|node| echo.schedule(&Change::Inode(NodeId(node), true), start));
         assert_eq!(due(&mut echo, start + REPEATS[0]), [Change::Everything]);
         assert_eq!(due(&mut echo, start + REPEATS[1]), [Change::Everything]);
     }

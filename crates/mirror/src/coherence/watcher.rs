@@ -15,16 +15,16 @@ use crate::lower::Lower;
 use crate::lower::watch::Change;
 
 /// Size of the event buffer in bytes; it holds several hundred events.
-const BUFFER: usize = 64 << 10;
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// Maximum number of buffers read before the invalidations are sent.
-const ROUNDS: usize = 16;
+const MAX_READS_PER_ROUND: usize = 16;
 
-/// Pause after each round. Events come in bursts, and the pause lets one wakeup handle a whole burst.
-const PAUSE: Duration = Duration::from_millis(3);
+/// Delay after each round. Events come in bursts, and the delay lets one wakeup handle a whole burst.
+const ROUND_DELAY: Duration = Duration::from_millis(3);
 
 /// Maximum number of invalidations in flight when everything is expired.
-const BATCH: usize = 1024;
+const MAX_INVALIDATIONS_IN_FLIGHT: usize = 1024;
 
 /// The watcher thread; it lives as long as the session.
 #[derive(Debug)]
@@ -38,8 +38,14 @@ impl Watcher {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let seen = stop.clone();
         let work = move || {
-            Work { lower, caches, stop: seen, fresh: HashSet::new(), echo: RepeatedInvalidations::default() }
-                .run()
+            Work {
+                lower,
+                caches,
+                stop: seen,
+                changes: HashSet::new(),
+                echo: RepeatedInvalidations::default(),
+            }
+            .run()
         };
         let thread = thread::Builder::new().name("shunt-watch".to_owned()).spawn(work)?;
         Ok(Self { stop, thread: Some(thread) })
@@ -59,7 +65,7 @@ struct Work {
     lower: Arc<Lower>,
     caches: Caches,
     stop: Arc<OwnedFd>,
-    fresh: HashSet<Change>,
+    changes: HashSet<Change>,
     echo: RepeatedInvalidations,
 }
 
@@ -67,22 +73,22 @@ impl Work {
     fn run(mut self) {
         let lower = self.lower.clone();
         let Some(watch) = lower.watch() else { return };
-        let mut buffer = vec![0; BUFFER];
+        let mut buffer = vec![0; BUFFER_BYTES];
         if lower.resumes() {
             // Changes between the previous daemon and this one were not observed.
-            self.fresh.insert(Change::Everything);
+            self.changes.insert(Change::Everything);
         }
         loop {
-            let pause = match self.fresh.is_empty() {
+            let pause = match self.changes.is_empty() {
                 true => self.echo.next().map(|due| due.saturating_duration_since(Instant::now())),
                 false => Some(Duration::ZERO),
             };
             if self.wait(Some(watch.as_fd()), pause) {
                 return;
             }
-            for _ in 0..ROUNDS {
-                let fresh = &mut self.fresh;
-                match lower.hear(&mut buffer, |change| _ = fresh.insert(change)) {
+            for _ in 0..MAX_READS_PER_ROUND {
+                let changes = &mut self.changes;
+                match lower.read_events(&mut buffer, |change| _ = changes.insert(change)) {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(errno) => {
@@ -91,19 +97,19 @@ impl Work {
                     }
                 }
             }
-            if self.fresh.contains(&Change::Everything) {
+            if self.changes.contains(&Change::Everything) {
                 tracing::warn!("change events of the source were lost: expiring the whole cache");
-                self.fresh.retain(|change| *change == Change::Everything);
+                self.changes.retain(|change| *change == Change::Everything);
             }
             let now = Instant::now();
-            for change in std::mem::take(&mut self.fresh) {
+            for change in std::mem::take(&mut self.changes) {
                 self.echo.schedule(&change, now);
                 self.invalidate(change);
             }
             while let Some(change) = self.echo.take(now) {
                 self.invalidate(change);
             }
-            if self.wait(None, Some(PAUSE)) {
+            if self.wait(None, Some(ROUND_DELAY)) {
                 return;
             }
         }
@@ -137,7 +143,7 @@ impl Work {
         let mut sent = vec![self.caches.invalidate_all()];
         let mut nodes = Vec::new();
         self.lower.for_each_node(|node| nodes.push(node));
-        for batch in nodes.chunks(BATCH) {
+        for batch in nodes.chunks(MAX_INVALIDATIONS_IN_FLIGHT) {
             sent.extend(batch.iter().map(|&node| self.caches.invalidate_node_whole(node)));
             for completion in sent.drain(..) {
                 completion.wait().ok();

@@ -8,17 +8,17 @@ use rustix::fs::{OFlags, StatVfs};
 use shunt_fuse::{Capabilities, Entry, Errno, FileHandle, Handle, NodeId, OpenArgs, Opened, Request, StatFs};
 
 use super::convert::caller;
-use super::expiry::Asked;
+use super::expiry::NameRequest;
 use super::lease::past_leases;
-use crate::hot_files::SMALL;
+use crate::hot_files::MAX_HOT_FILE_BYTES;
 use crate::lower::{Found, Opening};
 use crate::{CacheMode, Mirror, PassthroughMode};
 
 impl Mirror {
-    pub(super) fn entry(&self, found: Found, asked: &Asked<'_>) -> Entry {
+    pub(super) fn entry(&self, found: Found, name_request: &NameRequest<'_>) -> Entry {
         self.pruner.check(&self.lower);
-        let (attributes, attributes_expiry) = self.expiring(found.id, &found.stat, asked.since);
-        let entry = Entry::new(found.id, attributes, self.believe_name(asked));
+        let (attributes, attributes_expiry) = self.expiring(found.id, &found.stat, name_request.since);
+        let entry = Entry::new(found.id, attributes, self.name_expiry(name_request));
         Entry { attributes_expiry, ..entry }
     }
 
@@ -36,7 +36,8 @@ impl Mirror {
     /// Opens the lower file, waiting for leases unless the caller passed O_NONBLOCK.
     ///
     /// # Errors
-    /// The errors of [`Lower::open_file`](crate::lower::Lower::open_file).
+    /// The error of `open(2)`; ENFILE at the limit on open files; ENXIO if it is not a regular file; EINTR while waiting
+    /// for a lease.
     pub async fn open_below(
         &self,
         request: &Request<'_>,
@@ -56,7 +57,7 @@ impl Mirror {
         if self.lower.is_generated(node) {
             return self.closing(Opened::direct(handle));
         }
-        if self.is_reread(node, &opening, flags) {
+        if self.is_hot(node, &opening, flags) {
             // Safe even if passthrough writes changed the file: the kernel drops these pages when it opens the file for
             // passthrough.
             return self.closing(Opened::cached(handle).keep_cache());
@@ -74,8 +75,8 @@ impl Mirror {
             Some(backing) => {
                 let made = flags.intersects(OFlags::CREATE | OFlags::TMPFILE);
                 let maps = self.cache == CacheMode::Exclusive && flags & OFlags::RWMODE == OFlags::RDWR;
-                if maps && self.mappable.note(node) && !made {
-                    // The kernel may already have cached the attributes for ever.
+                if maps && self.writable_mappings.note(node) && !made {
+                    // The kernel may already have cached the attributes without expiry.
                     request.session().caches().invalidate_node(node, None);
                 }
                 let passed = Opened::passthrough(handle, backing);
@@ -88,15 +89,16 @@ impl Mirror {
     }
 
     /// Reports whether a file is better read from the mount's own page cache: see [`hot_files`](crate::hot_files).
-    fn is_reread(&self, node: NodeId, opening: &Opening, flags: OFlags) -> bool {
+    fn is_hot(&self, node: NodeId, opening: &Opening, flags: OFlags) -> bool {
         // A mapping that outlives its open may write the lower file at any time, bypassing this page cache.
         !flags.intersects(OFlags::RWMODE | OFlags::DIRECT | OFlags::TRUNC)
             && self.cache == CacheMode::Exclusive
             && !self.passes_rereads
             && self.lower.features().relatime
-            && self.rereads.note(node)
-            && !self.mappable.contains(node)
-            && rustix::fs::fstat(&opening.file).is_ok_and(|stat| stat.st_size.cast_unsigned() <= SMALL)
+            && self.recent_opens.note(node)
+            && !self.writable_mappings.contains(node)
+            && rustix::fs::fstat(&opening.file)
+                .is_ok_and(|stat| stat.st_size.cast_unsigned() <= MAX_HOT_FILE_BYTES)
     }
 
     /// Omits FLUSH on a local file system, which has no errors to report at close.
@@ -107,7 +109,7 @@ impl Mirror {
     /// Chooses how a file that was just created is served.
     pub(super) fn made(&self, request: &Request<'_>, found: &Found, opening: Opening, flags: u32) -> Opened {
         if self.serves_without_open(request.session()) {
-            self.lower.keep_unopened(found, opening);
+            self.lower.cache_no_open_file(found, opening);
             return self.closing(Opened::cached(FileHandle(0)).keep_cache());
         }
         self.opened(request, opening, flags)
@@ -134,20 +136,20 @@ impl Mirror {
         write: bool,
     ) -> Result<Arc<OwnedFd>, Errno> {
         if self.serves_without_open(request.session()) {
-            return past_leases(request, || self.lower.unopened_file(node, write)).await;
+            return past_leases(request, || self.lower.no_open_file(node, write)).await;
         }
         Ok(self.lower.file(handle.0)?.file.clone())
     }
 
     /// Reports whether directories are listed without OPENDIR.
-    pub(super) fn lists_unopened(&self, request: &Request<'_>) -> bool {
+    pub(super) fn lists_without_open(&self, request: &Request<'_>) -> bool {
         self.cache == CacheMode::Exclusive
             && !self.lists_opened
             && request.session().negotiated().has(Capabilities::NO_OPENDIR_SUPPORT)
     }
 
     pub(super) fn dir_handle(&self, request: &Request<'_>, handle: FileHandle) -> Option<u64> {
-        (!self.lists_unopened(request)).then_some(handle.0)
+        (!self.lists_without_open(request)).then_some(handle.0)
     }
 
     /// Returns ENOSYS, which the kernel remembers, if the file system has no extended attributes at all.

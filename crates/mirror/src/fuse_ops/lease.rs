@@ -12,7 +12,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use shunt_fuse::{Errno, Request};
 
-const PAUSE: Duration = Duration::from_millis(100);
+/// Interval at which a conflicting lease is checked again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Tasks to wake; `Some` while the waker thread runs.
 static WAITING: Mutex<Option<Vec<Waker>>> = Mutex::new(None);
@@ -35,13 +36,13 @@ pub(super) async fn past_leases<T>(
 
 async fn pause(request: &Request<'_>) -> Result<(), Errno> {
     let mut interrupted = pin!(request.interrupted());
-    let mut asked = false;
+    let mut has_waited = false;
     poll_fn(|context| {
         if interrupted.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(Errno::INTR));
         }
         // A task that is woken for another reason retries a little earlier.
-        if std::mem::replace(&mut asked, true) {
+        if std::mem::replace(&mut has_waited, true) {
             return Poll::Ready(Ok(()));
         }
         match wake_later(context.waker().clone()) {
@@ -65,7 +66,7 @@ fn wake_later(waker: Waker) -> Result<(), Errno> {
 
 fn wake_all() {
     loop {
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(RETRY_INTERVAL);
         let woken = {
             let mut waiting = WAITING.lock();
             match &mut *waiting {

@@ -3,7 +3,7 @@
 use shunt_fuse::{DirectoryPlusBuffer, Entry, Errno, FileHandle, NodeId, Request};
 
 use super::convert;
-use super::expiry::Asked;
+use super::expiry::NameRequest;
 use crate::lower::Component;
 use crate::lower::listing::DirEntry;
 use crate::{CacheMode, Mirror};
@@ -21,7 +21,7 @@ pub trait ListingFilter {
     /// The listing ends with this error.
     fn entry(&mut self, name: &[u8], entry: Entry) -> Result<Option<Entry>, Errno>;
     /// Undoes the lookup of an entry that did not fit into the buffer.
-    fn untold(&mut self, node: NodeId);
+    fn drop_lookup(&mut self, node: NodeId);
 }
 
 /// A filter that shows every entry unchanged.
@@ -36,7 +36,7 @@ impl ListingFilter for Unfiltered<'_> {
         Ok(Some(entry))
     }
 
-    fn untold(&mut self, node: NodeId) {
+    fn drop_lookup(&mut self, node: NodeId) {
         self.0.lower.forget(node, 1);
     }
 }
@@ -86,13 +86,13 @@ impl Mirror {
                 return Ok(false);
             }
             let found = match entry.is_dots() || (entry.held && self.cache == CacheMode::Exclusive) {
-                // The kernel holds the inode and caches it for ever: after a first walk a listing costs no lookups.
+                // The kernel holds the inode and caches it without expiry: after a first walk a listing costs no lookups.
                 true => None,
                 // A name whose lookup fails is listed without an entry: a later access gets the error.
                 false => {
                     let name = Component::new(entry.name)?;
-                    let asked = Asked { parent: node, name, since };
-                    self.lower.lookup_at(node, dir, name).ok().map(|found| self.entry(found, &asked))
+                    let name_request = NameRequest { parent: node, name, since };
+                    self.lower.lookup_at(node, dir, name).ok().map(|found| self.entry(found, &name_request))
                 }
             };
             let shown = match found {
@@ -104,7 +104,7 @@ impl Mirror {
             };
             let taken = out.push(name, &shown, entry.next);
             if !taken {
-                filter.untold(shown.node);
+                filter.drop_lookup(shown.node);
             }
             Ok(taken)
         })

@@ -40,14 +40,14 @@ impl Mirror {
         }
         self.start_takeover(session, inner)?;
         if let Some(passthrough) = session.passthrough()
-            && let Some(nameless) = self.lower.nameless_file()
+            && let Some(tmpfile) = self.lower.create_tmpfile()
         {
             // The kernel reports only at a registration whether it accepts backing files of the source. One is tried
             // here, on a thread of its own that can give up CAP_FSETID. The result is in `Passthrough::refusal`.
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     drop_fsetid().ok();
-                    passthrough.share(NodeId(0), nameless.as_fd()).ok();
+                    passthrough.share(NodeId(0), tmpfile.as_fd()).ok();
                 });
             });
         }
@@ -62,7 +62,7 @@ impl FileSystem for Mirror {
 
     fn forget(&self, node: NodeId, lookups: u64) {
         self.lower.forget(node, lookups);
-        self.mappable.forget(node, || self.lower.holds(node));
+        self.writable_mappings.forget(node, || self.lower.holds(node));
         self.pruner.check(&self.lower);
     }
 
@@ -76,24 +76,24 @@ impl FileSystem for Mirror {
         match name.as_bytes() {
             // Sent only to resolve a file handle.
             b"." => {
-                let asked = self.asked(parent, Component::new(c"-")?);
-                return Ok(self.entry(self.reconnected(request, parent).await?, &asked));
+                let name_request = self.name_request(parent, Component::new(c"-")?);
+                return Ok(self.entry(self.reconnected(request, parent).await?, &name_request));
             }
             b".." => {
-                let asked = self.asked(parent, Component::new(c"-")?);
-                return Ok(self.entry(self.lower.parent(parent)?, &asked));
+                let name_request = self.name_request(parent, Component::new(c"-")?);
+                return Ok(self.entry(self.lower.parent(parent)?, &name_request));
             }
             _ => {}
         }
-        let asked = self.asked(parent, component(name)?);
+        let name_request = self.name_request(parent, component(name)?);
         let pinned = self.pins.get(parent, name.as_bytes()).and_then(|node| self.lower.again(node).ok());
-        let found = pinned.map_or_else(|| self.lower.lookup(parent, asked.name), Ok);
+        let found = pinned.map_or_else(|| self.lower.lookup(parent, name_request.name), Ok);
         match (found, self.cache) {
-            (Ok(found), _) => Ok(self.entry(found, &asked)),
+            (Ok(found), _) => Ok(self.entry(found, &name_request)),
             // The negative entry is valid until this mount creates the name, or an event reports that another process
             // did.
             (Err(Errno::NOENT), CacheMode::Exclusive | CacheMode::Coherent) => {
-                Ok(Entry::absent(self.believe_name(&asked)))
+                Ok(Entry::absent(self.name_expiry(&name_request)))
             }
             (Err(errno), _) => Err(errno),
         }
@@ -145,10 +145,10 @@ impl FileSystem for Mirror {
         name: Name<'_>,
         target: &CStr,
     ) -> Result<Entry, Errno> {
-        let asked = self.asked(parent, component(name)?);
-        let make = || self.lower.symlink(parent, asked.name, target, caller(request));
-        let found = self.make_once(request, parent, asked.name, make)?;
-        Ok(self.entry(found, &asked))
+        let name_request = self.name_request(parent, component(name)?);
+        let make = || self.lower.symlink(parent, name_request.name, target, caller(request));
+        let found = self.make_once(request, parent, name_request.name, make)?;
+        Ok(self.entry(found, &name_request))
     }
 
     async fn mknod(
@@ -159,10 +159,11 @@ impl FileSystem for Mirror {
         new: NewNode,
     ) -> Result<Entry, Errno> {
         let device = shunt_fuse::decode_device(new.rdev);
-        let asked = self.asked(parent, component(name)?);
-        let make = || self.lower.mknod(parent, asked.name, new.mode, device, new.umask, caller(request));
-        let found = self.make_once(request, parent, asked.name, make)?;
-        Ok(self.entry(found, &asked))
+        let name_request = self.name_request(parent, component(name)?);
+        let make =
+            || self.lower.mknod(parent, name_request.name, new.mode, device, new.umask, caller(request));
+        let found = self.make_once(request, parent, name_request.name, make)?;
+        Ok(self.entry(found, &name_request))
     }
 
     async fn mkdir(
@@ -172,10 +173,10 @@ impl FileSystem for Mirror {
         name: Name<'_>,
         new: NewNode,
     ) -> Result<Entry, Errno> {
-        let asked = self.asked(parent, component(name)?);
-        let make = || self.lower.mkdir(parent, asked.name, new.mode, new.umask, caller(request));
-        let found = self.make_once(request, parent, asked.name, make)?;
-        Ok(self.entry(found, &asked))
+        let name_request = self.name_request(parent, component(name)?);
+        let make = || self.lower.mkdir(parent, name_request.name, new.mode, new.umask, caller(request));
+        let found = self.make_once(request, parent, name_request.name, make)?;
+        Ok(self.entry(found, &name_request))
     }
 
     async fn unlink(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
@@ -208,9 +209,9 @@ impl FileSystem for Mirror {
         new_parent: NodeId,
         new_name: Name<'_>,
     ) -> Result<Entry, Errno> {
-        let asked = self.asked(new_parent, component(new_name)?);
-        let found = self.link_once(request, node, new_parent, asked.name)?;
-        Ok(self.entry(found, &asked))
+        let name_request = self.name_request(new_parent, component(new_name)?);
+        let found = self.link_once(request, node, new_parent, name_request.name)?;
+        Ok(self.entry(found, &name_request))
     }
 
     async fn open(&self, request: &Request<'_>, node: NodeId, args: OpenArgs) -> Result<Opened, Errno> {
@@ -231,11 +232,11 @@ impl FileSystem for Mirror {
         args: CreateArgs,
     ) -> Result<Created, Errno> {
         let flags = args.flags;
-        let asked = self.asked(parent, component(name)?);
-        let (found, opening) = self.create_once(request, parent, asked.name, &args)?;
+        let name_request = self.name_request(parent, component(name)?);
+        let (found, opening) = self.create_once(request, parent, name_request.name, &args)?;
         // The open goes first: it decides how long the kernel may cache the attributes of the entry.
         let opened = self.made(request, &found, opening, flags);
-        Ok(Created { entry: self.entry(found, &asked), opened })
+        Ok(Created { entry: self.entry(found, &name_request), opened })
     }
 
     async fn tmpfile(
@@ -246,11 +247,11 @@ impl FileSystem for Mirror {
     ) -> Result<Created, Errno> {
         let CreateArgs { flags, mode, umask, .. } = args;
         // A temporary file has no name to cache.
-        let asked = self.asked(parent, Component::new(c"-")?);
+        let name_request = self.name_request(parent, Component::new(c"-")?);
         let (found, opening) = self.lower.tmpfile(parent, flags, mode, umask, caller(request))?;
         // The open goes first: it decides how long the kernel may cache the attributes of the entry.
         let opened = self.made(request, &found, opening, flags);
-        Ok(Created { entry: self.entry(found, &asked), opened })
+        Ok(Created { entry: self.entry(found, &name_request), opened })
     }
 
     async fn read(&self, request: &Request<'_>, node: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
@@ -305,7 +306,7 @@ impl FileSystem for Mirror {
     }
 
     async fn opendir(&self, request: &Request<'_>, node: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
-        if self.lists_unopened(request) {
+        if self.lists_without_open(request) {
             // The kernel remembers ENOSYS: it never sends OPENDIR or RELEASEDIR again, and it caches listings.
             return Err(Errno::NOSYS);
         }

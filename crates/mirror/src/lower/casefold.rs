@@ -14,7 +14,7 @@ use super::{Lower, sys};
 
 /// The set of case-insensitive directories of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CaseFolding {
+pub(super) enum CaseFolding {
     /// None.
     Exact,
     /// All.
@@ -22,7 +22,7 @@ pub enum CaseFolding {
     /// Directories with the casefold flag.
     ByDirectory,
     /// The file system does not report it; names have to be probed.
-    Untold,
+    Unreported,
 }
 
 /// FAT, exFAT, NTFS (two drivers), HFS, HFS+, AFFS, SMB (two).
@@ -36,7 +36,7 @@ const BY_DIRECTORY: [i64; 4] = [0xef53, 0xf2f5_2010, 0x0102_1994, 0x794c_7630];
 const ALWAYS_BY_DIRECTORY: i64 = 0xca45_1a4e;
 
 /// FUSE, NFS, 9p, XFS, JFS, ZFS, vboxsf, vmhgfs, Lustre, AFS, eCryptfs: some directories of some of them.
-const UNTOLD: [i64; 11] = [
+const UNREPORTED: [i64; 11] = [
     0x6573_5546,
     0x6969,
     0x0102_1997,
@@ -54,7 +54,7 @@ const UNTOLD: [i64; 11] = [
 const MAX_PROBED_NAMES: usize = 4096;
 
 /// Files by which the kernel announces casefolding support.
-const SAID_BY: [&str; 3] =
+const FEATURE_FILES: [&str; 3] =
     ["/sys/fs/ext4/features/casefold", "/sys/fs/f2fs/features/casefold", "/sys/fs/tmpfs/features/casefold"];
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
@@ -62,16 +62,17 @@ const FS_CASEFOLD_FL: u64 = 0x4000_0000;
 
 impl CaseFolding {
     /// Detects the behaviour of the file system of an open file (O_PATH suffices).
-    pub fn of(fd: BorrowedFd<'_>) -> Self {
+    pub(super) fn of(fd: BorrowedFd<'_>) -> Self {
         let magic = rustix::fs::fstatfs(fd).map_or(0, |statfs| statfs.f_type) & 0xffff_ffff;
         if ANY.contains(&magic) {
             return Self::Any;
         }
-        if UNTOLD.contains(&magic) {
-            return Self::Untold;
+        if UNREPORTED.contains(&magic) {
+            return Self::Unreported;
         }
         // Checked once: a sandboxed daemon no longer sees these paths.
-        static FOLDS: LazyLock<bool> = LazyLock::new(|| SAID_BY.iter().any(|path| Path::new(path).exists()));
+        static FOLDS: LazyLock<bool> =
+            LazyLock::new(|| FEATURE_FILES.iter().any(|path| Path::new(path).exists()));
         let folds = *FOLDS;
         match magic == ALWAYS_BY_DIRECTORY || (BY_DIRECTORY.contains(&magic) && folds) {
             true => Self::ByDirectory,
@@ -81,30 +82,30 @@ impl CaseFolding {
 }
 
 /// Cached directories of each kind. Collisions overwrite, and the directory is queried again.
-const PLACES: usize = 4096;
+const SLOTS: usize = 4096;
 
 /// A lossy cache of query results, 64 KiB in total. It may forget a directory, but never invents a result.
 #[derive(Debug)]
-pub struct Asked {
+pub(super) struct CaseFlagCache {
     exact: Box<[AtomicU64]>,
     any: Box<[AtomicU64]>,
 }
 
-impl Default for Asked {
+impl Default for CaseFlagCache {
     fn default() -> Self {
-        let places = || (0..PLACES).map(|_| AtomicU64::new(0)).collect();
-        Self { exact: places(), any: places() }
+        let slots = || (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+        Self { exact: slots(), any: slots() }
     }
 }
 
-impl Asked {
-    fn place(node: NodeId) -> usize {
+impl CaseFlagCache {
+    fn slot(node: NodeId) -> usize {
         // Fibonacci hashing, because ids are often consecutive.
-        (node.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - PLACES.ilog2())) as usize
+        (node.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SLOTS.ilog2())) as usize
     }
 
     fn get(&self, node: NodeId) -> Option<bool> {
-        let is_in = |places: &[AtomicU64]| places[Self::place(node)].load(Ordering::Acquire) == node.0;
+        let is_in = |slots: &[AtomicU64]| slots[Self::slot(node)].load(Ordering::Acquire) == node.0;
         if is_in(&self.any) {
             return Some(true);
         }
@@ -113,48 +114,48 @@ impl Asked {
 
     fn note(&self, node: NodeId, any: bool) {
         self.forget(node);
-        let places = if any { &self.any } else { &self.exact };
-        places[Self::place(node)].store(node.0, Ordering::Release);
+        let slots = if any { &self.any } else { &self.exact };
+        slots[Self::slot(node)].store(node.0, Ordering::Release);
     }
 
     fn forget(&self, node: NodeId) {
-        for places in [&self.any, &self.exact] {
-            let place = &places[Self::place(node)];
-            place.compare_exchange(node.0, 0, Ordering::AcqRel, Ordering::Relaxed).ok();
+        for slots in [&self.any, &self.exact] {
+            let slot = &slots[Self::slot(node)];
+            slot.compare_exchange(node.0, 0, Ordering::AcqRel, Ordering::Relaxed).ok();
         }
     }
 }
 
 impl Lower {
-    fn letters_of(&self, dir: NodeId) -> CaseFolding {
+    fn case_folding_of(&self, dir: NodeId) -> CaseFolding {
         let mount = if dir == NodeId::ROOT { Ok(0) } else { self.nodes.get(dir).map(|node| node.mount) };
         // An unknown directory is treated as case-insensitive, so that nothing of it is cached.
-        mount.map_or(CaseFolding::Any, |mount| self.mounts.letters(mount))
+        mount.map_or(CaseFolding::Any, |mount| self.mounts.case_folding(mount))
     }
 
     /// Reports whether a directory finds names by another case. The flag of a directory is read once.
-    pub fn ignores_case(&self, dir: NodeId) -> bool {
-        match self.letters_of(dir) {
-            CaseFolding::Exact | CaseFolding::Untold => false,
+    pub(crate) fn ignores_case(&self, dir: NodeId) -> bool {
+        match self.case_folding_of(dir) {
+            CaseFolding::Exact | CaseFolding::Unreported => false,
             CaseFolding::Any => true,
-            CaseFolding::ByDirectory => self.letters.get(dir).unwrap_or_else(|| self.ask_letters(dir)),
+            CaseFolding::ByDirectory => self.case_flags.get(dir).unwrap_or_else(|| self.read_case_flag(dir)),
         }
     }
 
-    /// Extends [`ignores_case`](Self::ignores_case) to file systems that do not report case folding, by probing a name
-    /// in the directory. Doubt counts as case-insensitive. A directory counts as case-sensitive while no name in it has
+    /// Reports whether a directory finds names by another case. On file systems that do not report case folding it
+    /// probes a name in the directory. Doubt counts as case-insensitive. A directory counts as case-sensitive while no name in it has
     /// letters.
     pub fn may_ignore_case(&self, dir: NodeId) -> bool {
-        if self.letters_of(dir) != CaseFolding::Untold {
+        if self.case_folding_of(dir) != CaseFolding::Unreported {
             return self.ignores_case(dir);
         }
-        if let Some(known) = self.letters.get(dir) {
+        if let Some(known) = self.case_flags.get(dir) {
             return known;
         }
-        match self.try_letters(dir) {
+        match self.probe_case(dir) {
             Ok(None) => false,
             Ok(Some(any)) => {
-                self.letters.note(dir, any);
+                self.case_flags.note(dir, any);
                 any
             }
             Err(_) => true,
@@ -162,12 +163,12 @@ impl Lower {
     }
 
     /// Reports whether the file system of a directory does not report case folding.
-    pub fn letters_are_untold(&self, dir: NodeId) -> bool {
-        self.letters_of(dir) == CaseFolding::Untold
+    pub fn is_case_folding_unreported(&self, dir: NodeId) -> bool {
+        self.case_folding_of(dir) == CaseFolding::Unreported
     }
 
     /// Probes a name in its other case; `None` if the directory has no suitable name.
-    fn try_letters(&self, dir: NodeId) -> Result<Option<bool>, Errno> {
+    fn probe_case(&self, dir: NodeId) -> Result<Option<bool>, Errno> {
         let dir = self.reopen(dir, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let entries = rustix::fs::Dir::read_from(&dir)?.take(MAX_PROBED_NAMES);
         let names: Vec<_> =
@@ -201,30 +202,30 @@ impl Lower {
 
     /// Reports whether a directory has, or may have, become case-insensitive since it was queried. Only an empty
     /// directory can, so this is checked when names are added.
-    pub(super) fn turned_to_ignore_case(&self, dir: NodeId) -> bool {
-        self.letters_of(dir) == CaseFolding::ByDirectory
-            && self.letters.get(dir) != Some(true)
-            && self.ask_letters(dir)
+    pub(super) fn became_case_insensitive(&self, dir: NodeId) -> bool {
+        self.case_folding_of(dir) == CaseFolding::ByDirectory
+            && self.case_flags.get(dir) != Some(true)
+            && self.read_case_flag(dir)
     }
 
     /// Called when flags of an inode were set: returns `true` if the directory is now case-insensitive.
-    pub fn flags_changed(&self, id: NodeId) -> bool {
-        self.letters.forget(id);
-        self.turned_to_ignore_case(id)
+    pub(crate) fn flags_changed(&self, id: NodeId) -> bool {
+        self.case_flags.forget(id);
+        self.became_case_insensitive(id)
     }
 
-    fn ask_letters(&self, dir: NodeId) -> bool {
-        let mut flags = [0u64; sys::IOCTL_ROOM / 8];
-        let asked = self
+    fn read_case_flag(&self, dir: NodeId) -> bool {
+        let mut flags = [0u64; sys::MAX_IOCTL_BYTES / 8];
+        let read = self
             .reopen(dir, OFlags::RDONLY | OFlags::DIRECTORY)
             .and_then(|dir| sys::ioctl_buffer(dir.as_fd(), FS_IOC_GETFLAGS, &mut flags));
-        let any = match asked {
+        let any = match read {
             Ok(_) => u64::from(flags[0] as u32) & FS_CASEFOLD_FL != 0,
             Err(Errno::NOTTY | Errno::OPNOTSUPP) => false,
             // Query it again next time.
             Err(_) => return true,
         };
-        self.letters.note(dir, any);
+        self.case_flags.note(dir, any);
         any
     }
 }
@@ -234,24 +235,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_said_last_is_remembered() {
-        let asked = Asked::default();
-        assert_eq!(asked.get(NodeId(5)), None);
-        asked.note(NodeId(5), false);
-        assert_eq!(asked.get(NodeId(5)), Some(false));
-        asked.note(NodeId(5), true);
-        assert_eq!(asked.get(NodeId(5)), Some(true));
-        asked.forget(NodeId(5));
-        assert_eq!(asked.get(NodeId(5)), None);
+    fn get_returns_the_last_noted_flag() {
+        let cache = CaseFlagCache::default();
+        assert_eq!(cache.get(NodeId(5)), None);
+        cache.note(NodeId(5), false);
+        assert_eq!(cache.get(NodeId(5)), Some(false));
+        cache.note(NodeId(5), true);
+        assert_eq!(cache.get(NodeId(5)), Some(true));
+        cache.forget(NodeId(5));
+        assert_eq!(cache.get(NodeId(5)), None);
     }
 
     #[test]
-    fn nothing_is_said_of_others() {
-        let asked = Asked::default();
-        (1..10_000).for_each(|node| asked.note(NodeId(node), node % 2 == 0));
+    fn get_of_other_directories_returns_none() {
+        let cache = CaseFlagCache::default();
+        (1..10_000).for_each(|node| cache.note(NodeId(node), node % 2 == 0));
         for node in 1..10_000 {
-            assert!(asked.get(NodeId(node)).is_none_or(|any| any == (node % 2 == 0)), "{node}");
-            assert_eq!(asked.get(NodeId(node + 10_000)), None);
+            assert!(cache.get(NodeId(node)).is_none_or(|any| any == (node % 2 == 0)), "{node}");
+            assert_eq!(cache.get(NodeId(node + 10_000)), None);
         }
     }
 }

@@ -5,7 +5,7 @@ use super::handle::FileHandle;
 /// The layout by which a file system builds handles from inode number and generation. These layouts are not a stable
 /// interface, so a built handle is used only if it equals one that the file system made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Codec {
+pub(super) enum Codec {
     /// ext2, ext3, ext4, F2FS and others: number and generation, 32 bits each.
     Ino32,
     /// tmpfs: generation, then the low and high half of the number.
@@ -25,7 +25,7 @@ const BTRFS: i32 = 0x4d;
 
 impl Codec {
     /// Detects the codec of this handle of inode `ino`; returns it with the generation.
-    pub fn of(handle: &FileHandle, ino: u64) -> Option<(Self, u32)> {
+    pub(super) fn of(handle: &FileHandle, ino: u64) -> Option<(Self, u32)> {
         let word = |at: usize| Some(u32::from_ne_bytes(handle.bytes().get(at..at + 4)?.try_into().ok()?));
         let long = |at: usize| Some(u64::from_ne_bytes(handle.bytes().get(at..at + 8)?.try_into().ok()?));
         let (codec, generation) = match (handle.kind(), handle.bytes().len()) {
@@ -39,12 +39,12 @@ impl Codec {
     }
 
     /// Returns the generation in a handle of inode `ino`, if the handle has this layout.
-    pub fn generation(self, handle: &FileHandle, ino: u64) -> Option<u32> {
+    pub(super) fn generation(self, handle: &FileHandle, ino: u64) -> Option<u32> {
         Self::of(handle, ino).filter(|(codec, _)| *codec == self).map(|(_, generation)| generation)
     }
 
     /// Returns inode number and generation of a handle, if it has this layout.
-    pub fn read(self, handle: &FileHandle) -> Option<(u64, u32)> {
+    pub(super) fn read(self, handle: &FileHandle) -> Option<(u64, u32)> {
         let bytes = handle.bytes();
         let ino = match self {
             Self::Ino32 => u32::from_ne_bytes(*bytes.first_chunk()?).into(),
@@ -58,7 +58,7 @@ impl Codec {
     }
 
     /// Builds the handle of an inode. `None` if the number is too large for this layout.
-    pub fn handle(self, ino: u64, generation: u32) -> Option<FileHandle> {
+    pub(super) fn handle(self, ino: u64, generation: u32) -> Option<FileHandle> {
         let mut bytes = [0; 20];
         let mut length = 0;
         let mut put = |part: &[u8]| {

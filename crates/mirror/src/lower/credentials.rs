@@ -21,7 +21,7 @@ use super::sys;
 /// rights of the thread that registered them, so this also holds for data that the daemon never sees. With
 /// SYS_RESOURCE, quotas would not be enforced. (Blocks that ext4 reserves for root are available to every caller: ext4
 /// checks the user id.)
-const DROPPED: CapabilitySet = CapabilitySet::FSETID.union(CapabilitySet::SYS_RESOURCE);
+const DROPPED_CAPABILITIES: CapabilitySet = CapabilitySet::FSETID.union(CapabilitySet::SYS_RESOURCE);
 
 /// Capabilities needed to act as another user and still open every file.
 const NEEDED: CapabilitySet = CapabilitySet::SETUID
@@ -48,7 +48,8 @@ thread_local! {
 }
 
 /// Reports whether this process may act as its callers.
-pub fn privileged() -> bool {
+#[cfg(test)]
+pub(super) fn privileged() -> bool {
     rustix::thread::capabilities(None).is_ok_and(|sets| sets.permitted.contains(NEEDED))
 }
 
@@ -61,7 +62,7 @@ pub fn privileged() -> bool {
 /// # Errors
 /// The error of `unshare(2)`, `capset(2)`, `prctl(2)` or `setgroups(2)`, except for groups that no process may change
 /// here.
-pub fn enter_thread() -> Result<(), Errno> {
+pub(super) fn enter_thread() -> Result<(), Errno> {
     if THREAD.get().is_some() {
         return Ok(());
     }
@@ -79,7 +80,7 @@ pub fn enter_thread() -> Result<(), Errno> {
         }
     }
     let fsetid = usual.permitted.contains(CapabilitySet::FSETID);
-    usual.effective.remove(DROPPED);
+    usual.effective.remove(DROPPED_CAPABILITIES);
     rustix::thread::set_capabilities(None, usual)?;
     let with_fsetid =
         fsetid.then(|| CapabilitySets { effective: usual.effective | CapabilitySet::FSETID, ..usual });
@@ -106,7 +107,7 @@ fn thread() -> Result<Thread, Errno> {
 
 /// The user on whose behalf a file is created. Ids are those of the lower file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caller {
+pub(crate) struct Caller {
     /// File-system user id.
     pub uid: u32,
     /// File-system group id.
@@ -119,16 +120,17 @@ pub struct Caller {
 
 impl Caller {
     /// root.
-    pub const ROOT: Caller = Caller { uid: 0, gid: 0, group: None, pid: None };
+    #[cfg(test)]
+    pub(crate) const ROOT: Caller = Caller { uid: 0, gid: 0, group: None, pid: None };
 
     /// Reports whether the caller is assumed to have CAP_FSETID; requests do not carry capabilities.
-    pub fn keeps_setid(&self) -> bool {
+    pub(crate) fn keeps_setid(&self) -> bool {
         self.uid == 0
     }
 
     /// Reports whether `group` is the caller's, or among its supplementary groups, which requests do not carry. All ids
     /// are those of the client.
-    pub fn is_in(&self, group: u32) -> bool {
+    pub(crate) fn is_in(&self, group: u32) -> bool {
         let listed = |pid: Pid| {
             let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
             let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"))?;
@@ -140,7 +142,7 @@ impl Caller {
 
 /// A guard under which the thread creates files as the caller, and with the caller's umask.
 #[derive(Debug)]
-pub struct AsCaller {
+pub(super) struct AsCaller {
     /// The thread's own ids, if they were changed.
     own: Option<(u32, u32)>,
     groups: bool,
@@ -153,7 +155,7 @@ impl AsCaller {
     ///
     /// # Errors
     /// EPERM if the kernel rejects an id (4294967295 is invalid).
-    pub fn enter(caller: Caller, umask: u32) -> Result<Self, Errno> {
+    pub(super) fn enter(caller: Caller, umask: u32) -> Result<Self, Errno> {
         let thread = thread()?;
         let mut guard = Self { own: None, groups: false, thread_bound: PhantomData };
         if thread.privileged {
@@ -191,7 +193,7 @@ impl Drop for AsCaller {
 /// A guard under which the thread is a member of a file's group if the caller is: a write by a member keeps a setgid
 /// bit without group execution.
 #[derive(Debug)]
-pub struct AsMember {
+pub(super) struct AsMember {
     /// The thread's own group, if it was changed.
     own: Option<u32>,
     thread_bound: PhantomData<*const ()>,
@@ -203,7 +205,7 @@ impl AsMember {
     ///
     /// # Errors
     /// The error of [`enter_thread`].
-    pub fn of(file: impl AsFd, is_member: impl FnOnce(&u32) -> bool) -> Result<Self, Errno> {
+    pub(super) fn of(file: impl AsFd, is_member: impl FnOnce(&u32) -> bool) -> Result<Self, Errno> {
         let thread = thread()?;
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let stat = rustix::fs::statx(file, c"", flags, StatxFlags::MODE | StatxFlags::GID).ok();
@@ -225,7 +227,7 @@ impl Drop for AsMember {
 
 /// A guard under which the kernel keeps setuid and setgid bits, because the caller has the right to.
 #[derive(Debug)]
-pub struct KeepSetid {
+pub(super) struct KeepSetid {
     raised: bool,
     thread_bound: PhantomData<*const ()>,
 }
@@ -235,7 +237,7 @@ impl KeepSetid {
     ///
     /// # Errors
     /// The error of `capset(2)`.
-    pub fn when(keep: bool) -> Result<Self, Errno> {
+    pub(super) fn when(keep: bool) -> Result<Self, Errno> {
         let mut raised = false;
         if keep && let Some(sets) = thread()?.with_fsetid {
             rustix::thread::set_capabilities(None, sets)?;
@@ -249,7 +251,7 @@ impl KeepSetid {
     ///
     /// # Errors
     /// The error of `capset(2)`.
-    pub fn of(file: impl AsFd, keep: bool) -> Result<Self, Errno> {
+    pub(super) fn of(file: impl AsFd, keep: bool) -> Result<Self, Errno> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let has_bits = || {
             let stat = rustix::fs::statx(file, c"", flags, StatxFlags::MODE);
@@ -296,7 +298,7 @@ mod tests {
     fn a_serving_thread_lacks_fsetid_and_resource() {
         in_thread(|| {
             enter_thread().unwrap();
-            assert!(!effective().intersects(DROPPED));
+            assert!(!effective().intersects(DROPPED_CAPABILITIES));
         });
     }
 

@@ -6,16 +6,16 @@ use std::sync::OnceLock;
 use parking_lot::RwLock;
 
 /// Index of a device and its number, as (major, minor).
-pub type Numbered = (u16, (u32, u32));
+pub(crate) type Numbered = (u16, (u32, u32));
 
 /// A device number that does not exist.
 const NONE: (u32, u32) = (u32::MAX, u32::MAX);
 
-/// The devices seen so far. The first is the source's own: its inode numbers are shown unchanged.
+/// All devices seen. The first is the source's own: its inode numbers are shown unchanged.
 ///
 /// Inode numbers of another device have its index XORed into the top 16 bits, so that two files never share a number.
 /// (Numbers that already use these bits are changed, but stay distinct within one device.)
-pub struct Devices {
+pub(crate) struct Devices {
     seen: RwLock<Vec<(u32, u32)>>,
     /// Called for each device that was not seen before.
     on_new: OnceLock<Box<dyn Fn(Numbered) + Send + Sync>>,
@@ -29,28 +29,28 @@ impl fmt::Debug for Devices {
 
 impl Devices {
     /// Creates a list with the source's own device, as (major, minor).
-    pub fn new(own: (u32, u32)) -> Self {
+    pub(crate) fn new(own: (u32, u32)) -> Self {
         Self { seen: RwLock::new(vec![own]), on_new: OnceLock::new() }
     }
 
     /// Restores the indices of an earlier process, and calls `on_new` for each new device.
-    pub fn keep(&self, known: &[Numbered], on_new: Box<dyn Fn(Numbered) + Send + Sync>) {
+    pub(crate) fn keep(&self, known: &[Numbered], on_new: Box<dyn Fn(Numbered) + Send + Sync>) {
         let mut seen = self.seen.write();
         for &(index, device) in known {
             if index == 0 || device == seen[0] {
                 continue;
             }
-            let place = usize::from(index);
-            if seen.len() <= place {
-                seen.resize(place + 1, NONE);
+            let position = usize::from(index);
+            if seen.len() <= position {
+                seen.resize(position + 1, NONE);
             }
-            seen[place] = device;
+            seen[position] = device;
         }
         let _ = self.on_new.set(on_new);
     }
 
     /// Returns the index of a device. Beyond 65,535 devices the last index is shared.
-    pub fn index(&self, device: (u32, u32)) -> u16 {
+    pub(crate) fn index(&self, device: (u32, u32)) -> u16 {
         let position = |seen: &[(u32, u32)]| seen.iter().position(|&known| known == device);
         if let Some(index) = position(&self.seen.read()) {
             return index as u16;
@@ -68,7 +68,7 @@ impl Devices {
     }
 
     /// Returns the number shown for an inode of the device with this index.
-    pub fn shown_ino(index: u16, ino: u64) -> u64 {
+    pub(crate) fn shown_ino(index: u16, ino: u64) -> u64 {
         ino ^ u64::from(index) << 48
     }
 }

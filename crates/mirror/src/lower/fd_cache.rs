@@ -17,23 +17,23 @@ struct Entry {
 #[derive(Default)]
 struct Ring {
     entries: Vec<Entry>,
-    places: HashMap<NodeId, usize>,
+    slots: HashMap<NodeId, usize>,
     hand: usize,
 }
 
 const SHARDS: usize = 8;
 
 /// A cache of recently used descriptors with second-chance (clock) eviction.
-pub struct FdCache {
+pub(super) struct FdCache {
     shards: Sharded<Mutex<Ring>, SHARDS>,
     /// Capacity of a shard.
-    room: usize,
+    capacity: usize,
 }
 
 impl FdCache {
-    /// Creates a cache of about `room` descriptors.
-    pub fn new(room: usize) -> Self {
-        Self { shards: Sharded::default(), room: room.div_ceil(SHARDS).max(1) }
+    /// Creates a cache of about `capacity` descriptors.
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { shards: Sharded::default(), capacity: capacity.div_ceil(SHARDS).max(1) }
     }
 
     fn shard(&self, node: NodeId) -> &Mutex<Ring> {
@@ -42,34 +42,34 @@ impl FdCache {
     }
 
     /// Returns the cached descriptor of a node.
-    pub fn get(&self, node: NodeId) -> Option<Arc<OwnedFd>> {
+    pub(super) fn get(&self, node: NodeId) -> Option<Arc<OwnedFd>> {
         let mut ring = self.shard(node).lock();
-        let place = *ring.places.get(&node)?;
-        let entry = ring.entries.get_mut(place)?;
+        let slot = *ring.slots.get(&node)?;
+        let entry = ring.entries.get_mut(slot)?;
         entry.used = true;
         Some(entry.fd.clone())
     }
 
     /// Caches a descriptor; may evict another one.
-    pub fn put(&self, node: NodeId, fd: Arc<OwnedFd>) {
+    pub(super) fn put(&self, node: NodeId, fd: Arc<OwnedFd>) {
         let mut shard = self.shard(node).lock();
         let ring = &mut *shard;
-        if ring.places.contains_key(&node) {
+        if ring.slots.contains_key(&node) {
             return;
         }
         let entry = Entry { node, fd, used: false };
-        if ring.entries.len() < self.room {
-            ring.places.insert(node, ring.entries.len());
+        if ring.entries.len() < self.capacity {
+            ring.slots.insert(node, ring.entries.len());
             ring.entries.push(entry);
             return;
         }
         loop {
-            let place = ring.hand % ring.entries.len();
-            ring.hand = place + 1;
-            if !std::mem::take(&mut ring.entries[place].used) {
-                ring.places.remove(&ring.entries[place].node);
-                ring.places.insert(node, place);
-                let evicted = std::mem::replace(&mut ring.entries[place], entry);
+            let slot = ring.hand % ring.entries.len();
+            ring.hand = slot + 1;
+            if !std::mem::take(&mut ring.entries[slot].used) {
+                ring.slots.remove(&ring.entries[slot].node);
+                ring.slots.insert(node, slot);
+                let evicted = std::mem::replace(&mut ring.entries[slot], entry);
                 drop(shard);
                 // Closing a deleted file may free it, so it happens outside the lock.
                 drop(evicted);
@@ -79,25 +79,20 @@ impl FdCache {
     }
 
     /// Drops a node's descriptor.
-    pub fn remove(&self, node: NodeId) {
+    pub(super) fn remove(&self, node: NodeId) {
         let mut ring = self.shard(node).lock();
-        let Some(place) = ring.places.remove(&node) else { return };
-        let removed = ring.entries.swap_remove(place);
-        if let Some(moved) = ring.entries.get(place).map(|entry| entry.node) {
-            ring.places.insert(moved, place);
+        let Some(slot) = ring.slots.remove(&node) else { return };
+        let removed = ring.entries.swap_remove(slot);
+        if let Some(moved) = ring.entries.get(slot).map(|entry| entry.node) {
+            ring.slots.insert(moved, slot);
         }
         drop(ring);
         drop(removed);
     }
 
     /// Number of cached descriptors.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().entries.len()).sum()
-    }
-
-    /// Reports whether the cache is empty.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -122,6 +117,6 @@ mod tests {
         for id in 2..=1000 {
             cache.remove(NodeId(id));
         }
-        assert!(cache.is_empty());
+        assert_eq!(cache.len(), 0);
     }
 }

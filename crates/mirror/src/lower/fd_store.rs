@@ -17,33 +17,33 @@ use super::node_id::Ident;
 use super::open_files::OpenFile;
 
 /// Stores open files for the process that takes over from this one.
-pub trait FdStore: Send + Sync {
+pub(crate) trait FdStore: Send + Sync {
     /// Stores the file of a handle.
-    fn hold(&self, handle: u64, file: BorrowedFd<'_>);
+    fn store(&self, handle: u64, file: BorrowedFd<'_>);
     /// Drops the file of a closed handle.
-    fn let_go(&self, handle: u64);
+    fn release(&self, handle: u64);
     /// Stores an inode that is used without an open handle.
-    fn hold_node(&self, node: NodeId, file: BorrowedFd<'_>);
+    fn store_node(&self, node: NodeId, file: BorrowedFd<'_>);
     /// Drops an inode that the client forgot.
-    fn let_go_node(&self, node: NodeId);
+    fn release_node(&self, node: NodeId);
     /// Stores an open file of a mount below the source, whose inodes carry its index in their ids.
-    fn hold_mount(&self, index: u16, file: BorrowedFd<'_>);
+    fn store_mount(&self, index: u16, file: BorrowedFd<'_>);
 }
 
 /// State of storing descriptors; inactive without a store.
 #[derive(Default)]
-pub(super) struct Keeping {
-    keeper: OnceLock<Arc<dyn FdStore>>,
-    /// Number of names removed so far.
+pub(super) struct FdStoreState {
+    store: OnceLock<Arc<dyn FdStore>>,
+    /// Number of names removed since the daemon started.
     removals: AtomicU64,
     /// Files are used without OPEN: unlinked ones are stored by inode.
     by_node: AtomicBool,
     nodes: Mutex<HashSet<NodeId>>,
 }
 
-impl fmt::Debug for Keeping {
+impl fmt::Debug for FdStoreState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keeping").field("kept", &self.keeper.get().is_some()).finish_non_exhaustive()
+        f.debug_struct("FdStoreState").field("is_set", &self.store.get().is_some()).finish_non_exhaustive()
     }
 }
 
@@ -52,70 +52,70 @@ impl Lower {
     /// handle.
     ///
     /// `by_node`: files are used without OPEN, so any unlinked file may be in use.
-    pub fn keep_with(&self, keeper: Arc<dyn FdStore>, by_node: bool) {
-        self.mounts.keep_with(keeper.clone());
-        let _ = self.keeping.keeper.set(keeper);
-        self.keeping.by_node.store(by_node, Ordering::Release);
+    pub(crate) fn set_fd_store(&self, store: Arc<dyn FdStore>, by_node: bool) {
+        self.mounts.set_fd_store(store.clone());
+        let _ = self.fd_store.store.set(store);
+        self.fd_store.by_node.store(by_node, Ordering::Release);
     }
 
-    pub(super) fn hold(&self, handle: u64, file: &OpenFile) {
-        if let Some(keeper) = self.keeping.keeper.get()
-            && !file.held.swap(true, Ordering::AcqRel)
+    pub(super) fn store_file(&self, handle: u64, file: &OpenFile) {
+        if let Some(store) = self.fd_store.store.get()
+            && !file.is_stored.swap(true, Ordering::AcqRel)
         {
-            keeper.hold(handle, file.as_fd());
+            store.store(handle, file.as_fd());
         }
     }
 
-    pub(super) fn let_go(&self, handle: u64, file: &OpenFile) {
-        if file.held.load(Ordering::Acquire)
-            && let Some(keeper) = self.keeping.keeper.get()
+    pub(super) fn release_file(&self, handle: u64, file: &OpenFile) {
+        if file.is_stored.load(Ordering::Acquire)
+            && let Some(store) = self.fd_store.store.get()
         {
-            keeper.let_go(handle);
+            store.release(handle);
         }
     }
 
     pub(super) fn removals(&self) -> u64 {
-        self.keeping.removals.load(Ordering::Acquire)
+        self.fd_store.removals.load(Ordering::Acquire)
     }
 
     /// Called after a file was opened; `removals` is the count of removed names before the open.
-    pub(super) fn hold_opened(&self, handle: u64, file: &OpenFile, removals: u64) {
-        if self.keeping.keeper.get().is_none() {
+    pub(super) fn store_opened(&self, handle: u64, file: &OpenFile, removals: u64) {
+        if self.fd_store.store.get().is_none() {
             return;
         }
-        let nameless = || self.removals() != removals && links(file.as_fd()) == Some(0);
-        if Ident::of(file.node).is_none() || nameless() {
-            self.hold(handle, file);
+        let unlinked = || self.removals() != removals && links(file.as_fd()) == Some(0);
+        if Ident::of(file.node).is_none() || unlinked() {
+            self.store_file(handle, file);
         }
     }
 
     /// Called before a name of this inode is removed: stores its open files if it is the last one.
-    pub(super) fn hold_before_loss(&self, victim: BorrowedFd<'_>) -> Option<NodeId> {
-        self.keeping.keeper.get()?;
-        let by_node = self.keeping.by_node.load(Ordering::Acquire);
+    pub(super) fn store_before_unlink(&self, victim: BorrowedFd<'_>) -> Option<NodeId> {
+        self.fd_store.store.get()?;
+        let by_node = self.fd_store.by_node.load(Ordering::Acquire);
         if (self.files.is_empty() && !by_node) || links(victim) != Some(1) {
             return None;
         }
         if by_node {
-            self.hold_inode(victim);
+            self.store_inode(victim);
         }
         let id = self.known(victim)?;
-        self.hold_all(id);
+        self.store_all(id);
         Some(id)
     }
 
     /// Called after the removal; the file may have been opened meanwhile.
-    pub(super) fn hold_after_loss(&self, id: Option<NodeId>) {
-        self.keeping.removals.fetch_add(1, Ordering::AcqRel);
+    pub(super) fn store_after_unlink(&self, id: Option<NodeId>) {
+        self.fd_store.removals.fetch_add(1, Ordering::AcqRel);
         if let Some(id) = id {
-            self.hold_all(id);
+            self.store_all(id);
         }
     }
 
     /// Stores an unlinked inode, or one about to be, until it is forgotten. The count is bounded like that of the
     /// daemon's own descriptors.
-    pub(super) fn hold_inode(&self, file: BorrowedFd<'_>) {
-        let Some(keeper) = self.keeping.keeper.get().filter(|_| self.keeping.by_node.load(Ordering::Acquire))
+    pub(super) fn store_inode(&self, file: BorrowedFd<'_>) {
+        let Some(store) = self.fd_store.store.get().filter(|_| self.fd_store.by_node.load(Ordering::Acquire))
         else {
             return;
         };
@@ -128,9 +128,9 @@ impl Lower {
         if self.nodes.get(id).is_err() {
             return;
         }
-        let mut nodes = self.keeping.nodes.lock();
-        if nodes.len() < self.limits.nameless && nodes.insert(id) {
-            keeper.hold_node(id, file);
+        let mut nodes = self.fd_store.nodes.lock();
+        if nodes.len() < self.limits.unlinked && nodes.insert(id) {
+            store.store_node(id, file);
         }
     }
 
@@ -140,32 +140,32 @@ impl Lower {
             Identity::Handle(node) if node.id() == Some(id) => self.nodes.revive(node)?,
             _ => return Err(Errno::STALE),
         };
-        self.keeping.nodes.lock().insert(id);
-        self.nameless.put(id, Arc::new(file));
+        self.fd_store.nodes.lock().insert(id);
+        self.unlinked.put(id, Arc::new(file));
         Ok(())
     }
 
     /// Drops the stored inode when the client forgets it.
-    pub(super) fn let_go_inode(&self, id: NodeId) {
-        if self.keeping.by_node.load(Ordering::Acquire)
-            && self.keeping.nodes.lock().remove(&id)
-            && let Some(keeper) = self.keeping.keeper.get()
+    pub(super) fn release_inode(&self, id: NodeId) {
+        if self.fd_store.by_node.load(Ordering::Acquire)
+            && self.fd_store.nodes.lock().remove(&id)
+            && let Some(store) = self.fd_store.store.get()
         {
-            keeper.let_go_node(id);
+            store.release_node(id);
         }
     }
 
-    fn hold_all(&self, id: NodeId) {
+    fn store_all(&self, id: NodeId) {
         for (handle, file) in self.files.all(id) {
-            self.hold(handle, &file);
+            self.store_file(handle, &file);
         }
     }
 }
 
 /// Returns the link count of a regular file, `None` for other types.
 fn links(file: BorrowedFd<'_>) -> Option<u32> {
-    let asked = StatxFlags::NLINK | StatxFlags::TYPE;
-    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, asked).ok()?;
+    let mask = StatxFlags::NLINK | StatxFlags::TYPE;
+    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, mask).ok()?;
     let regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
     regular.then_some(stat.stx_nlink)
 }

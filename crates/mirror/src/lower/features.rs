@@ -34,7 +34,7 @@ const INEXACT: StatVfsMountFlags =
 
 impl Features {
     /// Detects the features of the file system of `root`, an O_PATH descriptor.
-    pub fn of(root: impl AsFd) -> Self {
+    pub(crate) fn of(root: impl AsFd) -> Self {
         let path = ProcPath::new(&root);
         let knows = |name| rustix::fs::getxattr_query(path.as_cstr(), name) != Err(Errno::OPNOTSUPP);
         let magic = rustix::fs::fstatfs(&root).map_or(0, |statfs| statfs.f_type);

@@ -9,18 +9,18 @@ use rustix::io::Errno;
 use super::sys;
 
 /// Handles up to this size need no allocation. ext4 uses 8 bytes, tmpfs and XFS 12, btrfs 20.
-const INLINE: usize = 20;
+const MAX_INLINE_BYTES: usize = 20;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Bytes {
-    Inline { len: u8, bytes: [u8; INLINE] },
+    Inline { len: u8, bytes: [u8; MAX_INLINE_BYTES] },
     Boxed(Box<[u8]>),
 }
 
 /// A kernel file handle. It identifies an inode of one file system until the inode is deleted, even if its number is
 /// reused.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct FileHandle {
+pub(super) struct FileHandle {
     kind: i32,
     bytes: Bytes,
 }
@@ -30,13 +30,13 @@ impl FileHandle {
     ///
     /// # Errors
     /// EOPNOTSUPP if the file system does not support handles.
-    pub fn of(fd: BorrowedFd<'_>) -> Result<Self, Errno> {
+    pub(super) fn of(fd: BorrowedFd<'_>) -> Result<Self, Errno> {
         let raw = sys::name_to_handle(fd)?;
         Ok(Self::new(raw.kind(), raw.bytes()))
     }
 
     pub(crate) fn new(kind: i32, handle: &[u8]) -> Self {
-        let mut bytes = [0; INLINE];
+        let mut bytes = [0; MAX_INLINE_BYTES];
         let bytes = match bytes.get_mut(..handle.len()) {
             Some(room) => {
                 room.copy_from_slice(handle);
@@ -55,7 +55,7 @@ impl FileHandle {
     /// Returns the opaque bytes of the handle.
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.bytes {
-            Bytes::Inline { len, bytes } => &bytes[..INLINE.min(usize::from(*len))],
+            Bytes::Inline { len, bytes } => &bytes[..MAX_INLINE_BYTES.min(usize::from(*len))],
             Bytes::Boxed(bytes) => bytes,
         }
     }
@@ -72,7 +72,7 @@ impl FileHandle {
     ///
     /// # Errors
     /// ESTALE if the inode was deleted; EPERM without CAP_DAC_READ_SEARCH; else the error of `open(2)`.
-    pub fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+    pub(super) fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
         let raw = sys::RawHandle::new(self.kind, self.bytes()).ok_or(Errno::STALE)?;
         sys::open_by_handle(mount, &raw, flags)
     }

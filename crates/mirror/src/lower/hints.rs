@@ -9,13 +9,13 @@ use super::node_id::Ident;
 const SHARDS: usize = 64;
 
 /// Entries per shard: all shards together remember a million inodes, in 16 bytes each.
-const PLACES: usize = 1 << 14;
+const SHARD_ENTRIES: usize = 1 << 14;
 
 /// Associativity: entries in which an inode may be stored, the latest first. With half of all entries in use, fewer
 /// than one inode in a hundred finds no free one.
 const WAYS: usize = 8;
 
-const BUCKETS: usize = SHARDS * PLACES / WAYS;
+const BUCKETS: usize = SHARDS * SHARD_ENTRIES / WAYS;
 
 /// Entries of a key and a parent each, in buckets.
 type Shards = Sharded<Mutex<Vec<[u64; 2]>>, SHARDS>;
@@ -25,7 +25,7 @@ type Shards = Sharded<Mutex<Vec<[u64; 2]>>, SHARDS>;
 ///
 /// The table grows as inodes are seen, up to 16 MiB; then each new entry replaces the least recently noted one of its
 /// bucket.
-pub struct Hints(Option<Box<Shards>>);
+pub(super) struct Hints(Option<Box<Shards>>);
 
 /// The key of a node: mount and inode number. 0 is none.
 fn key(node: NodeId) -> Option<u64> {
@@ -33,15 +33,15 @@ fn key(node: NodeId) -> Option<u64> {
 }
 
 impl Hints {
-    /// Creates an empty table. If no hints are `wanted`, it stores nothing.
-    pub fn new(wanted: bool) -> Self {
+    /// Creates an empty table. It stores nothing unless `enabled`.
+    pub(super) fn new(enabled: bool) -> Self {
         // All-zero memory: the kernel provides each page when it is first written.
-        let shard = |_| Mutex::new(vec![[0; 2]; PLACES]);
-        Self(wanted.then(|| Box::new(Sharded::from_fn(shard))))
+        let shard = |_| Mutex::new(vec![[0; 2]; SHARD_ENTRIES]);
+        Self(enabled.then(|| Box::new(Sharded::from_fn(shard))))
     }
 
     /// Reports whether hints are stored.
-    pub fn are_kept(&self) -> bool {
+    pub(super) fn are_kept(&self) -> bool {
         self.0.is_some()
     }
 
@@ -52,22 +52,22 @@ impl Hints {
     }
 
     /// Records the directory in which an inode was seen.
-    pub fn note(&self, node: NodeId, parent: NodeId) {
+    pub(super) fn note(&self, node: NodeId, parent: NodeId) {
         let Some(key) = key(node) else { return };
         let Some((shard, first)) = self.bucket(key) else { return };
-        let mut places = shard.lock();
-        let bucket = &mut places[first..first + WAYS];
-        let place = bucket.iter().position(|[known, _]| *known == key).unwrap_or(WAYS - 1);
-        bucket[..=place].rotate_right(1);
+        let mut entries = shard.lock();
+        let bucket = &mut entries[first..first + WAYS];
+        let index = bucket.iter().position(|[known, _]| *known == key).unwrap_or(WAYS - 1);
+        bucket[..=index].rotate_right(1);
         bucket[0] = [key, parent.0];
     }
 
     /// Returns the directory in which an inode was last seen.
-    pub fn parent(&self, node: NodeId) -> Option<NodeId> {
+    pub(super) fn parent(&self, node: NodeId) -> Option<NodeId> {
         let key = key(node)?;
         let (shard, first) = self.bucket(key)?;
-        let places = shard.lock();
-        let found = places[first..first + WAYS].iter().find(|[known, _]| *known == key)?;
+        let entries = shard.lock();
+        let found = entries[first..first + WAYS].iter().find(|[known, _]| *known == key)?;
         Some(NodeId(found[1]))
     }
 }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_place_of_an_inode_is_known_and_no_other() {
+    fn parent_returns_the_last_noted_directory() {
         const INODES: u64 = 500_000;
         let hints = Hints::new(true);
         for number in 1..INODES {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_longest_ago_goes_first() {
+    fn a_full_bucket_replaces_the_oldest_entry() {
         let hints = Hints::new(true);
         (1..3_000_000).for_each(|number| hints.note(id(number), id(number)));
         assert!((2_900_000..3_000_000).all(|number| hints.parent(id(number)) == Some(id(number))));

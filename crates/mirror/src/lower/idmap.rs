@@ -29,7 +29,7 @@ pub enum IdMapError {
     #[error("'{0}' is not a range of ids: ids range from 0 to 4294967294")]
     Range(String),
     /// Two ranges contain the same id.
-    #[error("'{0}' overlaps another mapping")]
+    #[error("'{0}' overlaps another range: give each id once")]
     Overlap(String),
 }
 
@@ -108,7 +108,7 @@ impl fmt::Display for IdMap {
 
 /// Id maps of users and groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct IdMaps {
+pub(crate) struct IdMaps {
     /// Map of user ids.
     pub users: IdMap,
     /// Map of group ids.
@@ -117,13 +117,13 @@ pub struct IdMaps {
 
 impl IdMaps {
     /// Reports whether both maps are empty.
-    pub fn is_identity(&self) -> bool {
+    pub(crate) fn is_identity(&self) -> bool {
         self.users.is_identity() && self.groups.is_identity()
     }
 
     /// Maps the ids in an ACL (the value of `system.posix_acl_access` or `_default`) to the mount or to the source. A
     /// value in another format stays unchanged; the kernel rejects it if it is invalid.
-    pub fn map_acl(&self, acl: &mut [u8], to_shown: bool) {
+    pub(crate) fn map_acl(&self, acl: &mut [u8], to_shown: bool) {
         const VERSION: u32 = 2;
         const USER: u16 = 0x02;
         const GROUP: u16 = 0x08;

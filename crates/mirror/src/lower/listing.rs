@@ -13,10 +13,10 @@ use super::shares::Share;
 use super::sys;
 
 /// Size in bytes of a read from the lower directory.
-const BUFFER: usize = 32 << 10;
+const BUFFER_BYTES: usize = 32 << 10;
 
 /// An invalid cookie, which forces a seek.
-const NOWHERE: u64 = u64::MAX;
+const INVALID_COOKIE: u64 = u64::MAX;
 
 /// An entry of a directory.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +60,7 @@ fn first_record(buffer: &[u8]) -> Option<(DirEntry<'_>, usize)> {
 
 /// An open directory that is being listed.
 #[derive(Debug)]
-pub struct Listing {
+pub(crate) struct Listing {
     dir: OwnedFd,
     buffer: Vec<u8>,
     /// Offset of the first buffered byte that was not returned yet.
@@ -77,17 +77,17 @@ pub struct Listing {
 
 impl Listing {
     /// Lists `dir`, which must be open for reading and at its beginning.
-    pub fn new(dir: OwnedFd) -> Self {
+    pub(crate) fn new(dir: OwnedFd) -> Self {
         Self { dir, buffer: Vec::new(), taken: 0, position: 0, ended: false, epoch: 0, _share: None }
     }
 
     /// Counts the listing for the user that has it open.
-    pub fn of_user(self, share: Share) -> Self {
+    pub(crate) fn of_user(self, share: Share) -> Self {
         Self { _share: Some(share), ..self }
     }
 
     /// Returns the directory.
-    pub fn dir(&self) -> BorrowedFd<'_> {
+    pub(crate) fn dir(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
 
@@ -106,7 +106,7 @@ impl Listing {
     ///
     /// # Errors
     /// The errors of `lseek(2)`, `getdents64(2)` and `take`.
-    pub fn walk(
+    pub(crate) fn walk(
         &mut self,
         from: u64,
         mut take: impl FnMut(BorrowedFd<'_>, DirEntry<'_>) -> Result<bool, Errno>,
@@ -120,7 +120,7 @@ impl Listing {
                 if self.ended {
                     return Ok(());
                 }
-                self.buffer.reserve_exact(BUFFER);
+                self.buffer.reserve_exact(BUFFER_BYTES);
                 self.taken = 0;
                 if sys::getdents(self.dir.as_fd(), &mut self.buffer)? == 0 {
                     self.ended = true;
@@ -142,7 +142,7 @@ impl Listing {
     /// Discards buffered entries if names changed since: the next walk reads again from its cookie.
     fn renew(&mut self, epoch: u64) {
         if self.epoch != epoch && !self.buffer.is_empty() {
-            self.position = NOWHERE;
+            self.position = INVALID_COOKIE;
         }
         self.epoch = epoch;
     }
@@ -154,51 +154,51 @@ impl Listing {
 
 /// Listings without OPENDIR: a paused one is found again by directory and position.
 #[derive(Debug)]
-pub struct Listings {
+pub(crate) struct Listings {
     /// Idle listings, the least recently used first.
     idle: Mutex<Vec<(NodeId, Listing)>>,
-    room: usize,
+    capacity: usize,
     /// Change counts of names, each shared by all directories with the same hash.
-    epochs: [AtomicU64; EPOCHS],
+    epochs: [AtomicU64; EPOCH_SLOTS],
 }
 
-const EPOCHS: usize = 64;
+const EPOCH_SLOTS: usize = 64;
 
 impl Listings {
-    /// Creates a cache of up to `room` listings.
-    pub fn new(room: usize) -> Self {
-        Self { idle: Mutex::default(), room, epochs: std::array::from_fn(|_| AtomicU64::new(0)) }
+    /// Creates a cache of up to `capacity` listings.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { idle: Mutex::default(), capacity, epochs: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
     /// Removes and returns the cached listing of `node` that is at `cookie`. Concurrent readers each have their own. A
     /// listing at the beginning is never cached: a new one starts there.
-    pub fn take(&self, node: NodeId, cookie: u64) -> Option<Listing> {
+    pub(crate) fn take(&self, node: NodeId, cookie: u64) -> Option<Listing> {
         let mut idle = self.idle.lock();
-        let place = idle.iter().rposition(|(of, listing)| *of == node && listing.is_at(cookie))?;
-        let mut listing = idle.remove(place).1;
+        let position = idle.iter().rposition(|(of, listing)| *of == node && listing.is_at(cookie))?;
+        let mut listing = idle.remove(position).1;
         drop(idle);
         listing.renew(self.epoch(node).load(Ordering::Acquire));
         Some(listing)
     }
 
     /// Starts a new listing of `node`.
-    pub fn begin(&self, node: NodeId, dir: OwnedFd) -> Listing {
+    pub(crate) fn begin(&self, node: NodeId, dir: OwnedFd) -> Listing {
         Listing { epoch: self.epoch(node).load(Ordering::Acquire), ..Listing::new(dir) }
     }
 
     /// Invalidates buffered entries of a directory whose names changed.
-    pub fn changed(&self, node: NodeId) {
+    pub(crate) fn changed(&self, node: NodeId) {
         self.epoch(node).fetch_add(1, Ordering::AcqRel);
     }
 
     fn epoch(&self, node: NodeId) -> &AtomicU64 {
-        &self.epochs[(node.0 ^ node.0 >> 8) as usize % EPOCHS]
+        &self.epochs[(node.0 ^ node.0 >> 8) as usize % EPOCH_SLOTS]
     }
 
     /// Caches a listing for the request that continues it.
-    pub fn put(&self, node: NodeId, listing: Listing) {
+    pub(crate) fn put(&self, node: NodeId, listing: Listing) {
         let mut idle = self.idle.lock();
-        let oldest = (idle.len() >= self.room).then(|| idle.remove(0));
+        let oldest = (idle.len() >= self.capacity).then(|| idle.remove(0));
         idle.push((node, listing));
         drop(idle);
         // Closing a directory may take a while, so it happens outside the lock.
@@ -206,19 +206,14 @@ impl Listings {
     }
 
     /// Drops all cached listings of a directory.
-    pub fn forget(&self, node: NodeId) {
+    pub(crate) fn forget(&self, node: NodeId) {
         let forgotten: Vec<_> = self.idle.lock().extract_if(.., |(of, _)| *of == node).collect();
         drop(forgotten);
     }
 
     /// Number of cached listings.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.idle.lock().len()
-    }
-
-    /// Reports whether no listing is cached.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -305,6 +300,6 @@ mod tests {
         }
         assert_eq!(listings.len(), 4);
         listings.forget(NodeId(7));
-        assert!(listings.is_empty());
+        assert_eq!(listings.len(), 0);
     }
 }

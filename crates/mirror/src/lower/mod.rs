@@ -3,40 +3,40 @@
 
 pub mod bind_mount;
 mod casefold;
-pub mod codec;
-pub mod component;
-pub mod credentials;
-pub mod devices;
-pub mod fd_cache;
-pub mod fd_store;
-pub mod features;
+mod codec;
+mod component;
+mod credentials;
+pub(crate) mod devices;
+mod fd_cache;
+pub(crate) mod fd_store;
+mod features;
 mod generated;
-pub mod handle;
-pub mod hints;
+mod handle;
+mod hints;
 mod identity;
-pub mod idmap;
-pub mod limits;
+pub(crate) mod idmap;
+mod limits;
 pub mod listing;
-pub mod mounts;
+mod mounts;
 mod no_open;
-pub mod node;
-pub mod node_id;
+mod node;
+pub(crate) mod node_id;
 pub mod open_files;
 mod open_inode;
-pub mod opener;
+mod opener;
 mod ops;
 mod path;
 mod read_times;
 #[cfg(test)]
 mod reconnect_tests;
-pub mod resume;
+pub(crate) mod resume;
 pub(crate) mod shares;
-pub mod source;
+pub(crate) mod source;
 mod sys;
 #[cfg(test)]
 mod tests;
 mod user_namespace;
-pub mod watch;
+pub(crate) mod watch;
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -49,22 +49,24 @@ use rustix::io::Errno;
 use shunt_fuse::{NodeId, NodeTable};
 
 pub use component::Component;
-pub use credentials::Caller;
+pub(crate) use credentials::Caller;
 pub use features::Features;
-pub use idmap::{IdMap, IdMaps};
-pub use ops::{Changes, Found, NewTime, Opening, XattrAnswer, seek, sync};
+pub use idmap::IdMap;
+pub(crate) use idmap::IdMaps;
+pub(crate) use ops::{Changes, NewTime, XattrAnswer, seek, sync};
+pub use ops::{Found, Opening};
 pub use read_times::ReadTimes;
 
 use credentials::AsMember;
 use devices::{Devices, Numbered};
 use fd_cache::FdCache;
-use fd_store::Keeping;
+use fd_store::FdStoreState;
 use handle::FileHandle;
 use hints::Hints;
 use limits::Limits;
 use listing::{Listing, Listings};
 use mounts::{MountKey, Mounts};
-use no_open::Unopened;
+use no_open::NoOpenFiles;
 use node::{Location, Node};
 use open_files::{Handles, OpenFiles};
 use shares::Shares;
@@ -76,7 +78,7 @@ const STAT: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(
 
 /// Options of a [`Lower`].
 #[derive(Debug, Clone, Default)]
-pub struct LowerOptions {
+pub(crate) struct LowerOptions {
     /// The source directory.
     pub source: PathBuf,
     /// Refuse every change with EROFS.
@@ -94,18 +96,17 @@ pub struct LowerOptions {
 
 /// A directory tree whose inodes are named by [`NodeId`].
 ///
-/// Every operation may be called from any thread, and prepares that thread first
-/// ([`enter_thread`](credentials::enter_thread)).
+/// Every operation may be called from any thread, and prepares the credentials of that thread first.
 pub struct Lower {
     root: Arc<OwnedFd>,
     root_ino: u64,
     attached: Option<Errno>,
-    /// The source is the root of its file system.
-    whole: bool,
+    /// The source is the root of its file system, and shows all of it.
+    is_fs_root: bool,
     resumes: bool,
     read_only: bool,
     /// Files are opened with O_NOATIME, because the view has no mount of its own with that option.
-    unnoted: bool,
+    opens_noatime: bool,
     /// Some files may be generated on read.
     may_generate: bool,
     ids: IdMaps,
@@ -118,17 +119,17 @@ pub struct Lower {
     devices: Devices,
     nodes: NodeTable<Node>,
     hints: Hints,
-    letters: casefold::Asked,
+    case_flags: casefold::CaseFlagCache,
     /// Directories recently used for lookups.
     dirs: FdCache,
     /// Inodes that lost their last name.
-    nameless: FdCache,
+    unlinked: FdCache,
     files: OpenFiles,
-    unopened: Unopened,
+    no_open: NoOpenFiles,
     open_dirs: Handles<Mutex<Listing>>,
     shares: Shares,
     listings: Listings,
-    keeping: Keeping,
+    fd_store: FdStoreState,
 }
 
 /// Resource use of a [`Lower`].
@@ -143,23 +144,23 @@ pub struct Memory {
     /// Open directories: those of callers, those cached for lookups, and those kept for listings.
     pub dirs: u64,
     /// Unlinked inodes held by descriptor.
-    pub nameless: u64,
+    pub unlinked: u64,
 }
 
-/// tmpfs keeps all its names in the kernel's memory, so a path is available for every file.
-fn names_are_kept(root: &OwnedFd) -> bool {
+/// Reports whether the source is on tmpfs, which keeps all its names in memory: every file has a path.
+fn is_tmpfs(root: &OwnedFd) -> bool {
     const TMPFS: i64 = 0x0102_1994;
     rustix::fs::fstatfs(root).is_ok_and(|statfs| statfs.f_type == TMPFS)
 }
 
-/// A random number that keeps ids of an earlier daemon from naming other files.
+/// Returns a random number that is part of all ids, so that an id issued by an earlier daemon is not valid in this one.
 fn epoch() -> u32 {
     RandomState::new().hash_one(0) as u32
 }
 
 impl Lower {
     /// Creates an unlinked file in the source for feature tests, if that is supported and nothing is read-only.
-    pub fn nameless_file(&self) -> Option<OwnedFd> {
+    pub(crate) fn create_tmpfile(&self) -> Option<OwnedFd> {
         if self.read_only {
             return None;
         }
@@ -167,22 +168,21 @@ impl Lower {
         rustix::fs::openat(&*self.root, c".", flags, Mode::RUSR | Mode::WUSR).ok()
     }
 
-    /// Opens a source. Raises the soft limit of open descriptors to the hard limit.
-    ///
-    /// # Errors
-    /// ENOENT, ENOTDIR, EACCES or another error of `open(2)`.
-    pub fn open(options: LowerOptions) -> Result<Self, Errno> {
+    /// Opens the source directory of the options.
+    #[cfg(test)]
+    pub(crate) fn open(options: LowerOptions) -> Result<Self, Errno> {
         let source = Source::open(&options.source, options.read_only, options.read_times)?;
         Self::open_source(options, source)
     }
 
-    /// Opens a source whose root is already open: its path is not resolved.
+    /// Opens a source whose root is already open: its path is not resolved. Raises the soft limit of open descriptors to
+    /// the hard limit.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
-    pub fn open_source(options: LowerOptions, source: Source) -> Result<Self, Errno> {
+    /// The error of `statx(2)` on the root.
+    pub(crate) fn open_source(options: LowerOptions, source: Source) -> Result<Self, Errno> {
         let limits = Limits::of(limits::raise_descriptor_limit());
-        let Source { root, attached, whole } = source;
+        let Source { root, attached, is_fs_root } = source;
         let root = Arc::new(root);
         let stat = rustix::fs::statx(&root, c"", AtFlags::EMPTY_PATH, STAT)?;
         let mounts = Mounts::new(options.watch.clone());
@@ -193,34 +193,34 @@ impl Lower {
             kind: FileType::Directory,
             location: Location::Fd(root.clone()),
         };
-        let unopened = limits.unopened(mounts.opener(0).is_some());
+        let no_open = limits.no_open(mounts.opener(0).is_some());
         Ok(Self {
             root_handle: FileHandle::of(root.as_fd()).ok(),
             watch: options.watch,
             root_ino: stat.stx_ino,
             attached,
-            whole,
+            is_fs_root,
             resumes: options.resumes,
             read_only: options.read_only,
             may_generate: generated::is_below(&options.source),
-            unnoted: attached.is_some() && options.read_times.never(),
+            opens_noatime: attached.is_some() && options.read_times.never(),
             ids: options.ids,
             limits,
             mounts,
             devices: Devices::new((stat.stx_dev_major, stat.stx_dev_minor)),
-            hints: Hints::new(attached.is_none() && !whole && !names_are_kept(&root)),
+            hints: Hints::new(attached.is_none() && !is_fs_root && !is_tmpfs(&root)),
             nodes: NodeTable::beginning_with(node, epoch()),
-            letters: casefold::Asked::default(),
+            case_flags: casefold::CaseFlagCache::default(),
             features: Features::of(&root),
             root,
             dirs: FdCache::new(limits.dirs),
-            nameless: FdCache::new(limits.nameless),
+            unlinked: FdCache::new(limits.unlinked),
             files: OpenFiles::default(),
-            unopened: Unopened::new(unopened),
+            no_open: NoOpenFiles::new(no_open),
             open_dirs: Handles::default(),
             shares: Shares::default(),
             listings: Listings::new(limits.listings),
-            keeping: Keeping::default(),
+            fd_store: FdStoreState::default(),
         })
     }
 
@@ -230,7 +230,7 @@ impl Lower {
     }
 
     /// Returns the O_PATH descriptor of the source's root.
-    pub fn root(&self) -> BorrowedFd<'_> {
+    pub(crate) fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
 
@@ -245,49 +245,49 @@ impl Lower {
         self.may_generate
     }
 
-    /// Reports whether the source is the root of its file system.
-    pub fn is_whole(&self) -> bool {
-        self.whole
+    /// Reports whether the source is the root of its file system, and shows all of it.
+    pub(crate) fn is_fs_root(&self) -> bool {
+        self.is_fs_root
     }
 
     /// Returns why the view is not a private copy of the mount tree; `None` if it is.
-    pub fn attached(&self) -> Option<Errno> {
+    pub(crate) fn attached(&self) -> Option<Errno> {
         self.attached
     }
 
     /// Reports whether inodes of the source's own mount are opened by handle, so that none needs a descriptor.
-    pub fn has_handles(&self) -> bool {
+    pub(crate) fn has_handles(&self) -> bool {
         self.mounts.opener(0).is_some()
     }
 
     /// Limit on known inodes, if each needs a descriptor.
-    pub fn node_limit(&self) -> Option<u64> {
+    pub(crate) fn node_limit(&self) -> Option<u64> {
         (!self.has_handles()).then_some(self.limits.nodes)
     }
 
     /// Returns the memory that the engine uses.
-    pub fn memory(&self) -> Memory {
+    pub(crate) fn memory(&self) -> Memory {
         Memory {
             nodes: self.nodes.len(),
             node_bytes: self.nodes.memory() as u64,
-            files: (self.files.len() + self.unopened.len()) as u64,
+            files: (self.files.len() + self.no_open.len()) as u64,
             dirs: (self.open_dirs.len() + self.dirs.len() + self.listings.len()) as u64,
-            nameless: self.nameless.len() as u64,
+            unlinked: self.unlinked.len() as u64,
         }
     }
 
     /// Number of known inodes, without the root.
-    pub fn node_count(&self) -> u64 {
+    pub(crate) fn node_count(&self) -> u64 {
         self.nodes.len()
     }
 
     /// Returns up to `count` inodes that were not used recently.
-    pub fn cold_nodes(&self, count: usize) -> Vec<NodeId> {
+    pub(crate) fn cold_nodes(&self, count: usize) -> Vec<NodeId> {
         self.nodes.cold(count)
     }
 
     /// Reports whether the client may hold inodes that are not in the node table.
-    pub fn resumes(&self) -> bool {
+    pub(crate) fn resumes(&self) -> bool {
         self.resumes
     }
 
@@ -300,9 +300,9 @@ impl Lower {
     /// Drops `lookups` references of the client to a node. Unknown ids are ignored.
     pub fn forget(&self, id: NodeId, lookups: u64) {
         let Some(node) = self.nodes.forget(id, lookups) else { return };
-        self.nameless.remove(id);
-        self.let_go_inode(id);
-        self.unopened.forget(id);
+        self.unlinked.remove(id);
+        self.release_inode(id);
+        self.no_open.forget(id);
         if node.kind == FileType::Directory {
             self.dirs.remove(id);
             if let Some(watch) = self.watch() {
@@ -318,7 +318,7 @@ impl Lower {
     }
 
     /// Keeps inode numbers stable across a takeover: see [`Devices::keep`].
-    pub fn keep_devices(&self, known: &[Numbered], on_new: Box<dyn Fn(Numbered) + Send + Sync>) {
+    pub(crate) fn keep_devices(&self, known: &[Numbered], on_new: Box<dyn Fn(Numbered) + Send + Sync>) {
         self.devices.keep(known, on_new);
     }
 

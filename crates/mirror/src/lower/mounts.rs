@@ -18,7 +18,7 @@ use super::watch::{Watch, WatchedMount};
 
 /// A mount, or a part of one with a device number of its own (a subvolume of btrfs).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MountKey {
+pub(super) struct MountKey {
     /// Mount id.
     pub id: u64,
     /// Device, as (major, minor).
@@ -27,7 +27,7 @@ pub struct MountKey {
 
 impl MountKey {
     /// Returns the mount of a file from its `statx` result.
-    pub fn of(stat: &Statx) -> Self {
+    pub(super) fn of(stat: &Statx) -> Self {
         Self { id: stat.stx_mnt_id, device: (stat.stx_dev_major, stat.stx_dev_minor) }
     }
 }
@@ -37,21 +37,21 @@ struct Mount {
     key: MountKey,
     /// `None` if handles do not work.
     opener: Option<Opener>,
-    /// It shows the whole of its file system.
-    whole: bool,
+    /// Its root is the root of its file system.
+    is_fs_root: bool,
     /// A pseudo file system: the kernel generates the contents of files on read.
     generated: bool,
-    letters: CaseFolding,
+    case_folding: CaseFolding,
     /// Set if change events of its file system are received.
     watched: Option<WatchedMount>,
 }
 
-/// The mounts seen so far, each with a stable index that nodes refer to.
+/// All mounts seen, each with a stable index that nodes refer to.
 #[derive(Default)]
-pub struct Mounts {
+pub(super) struct Mounts {
     seen: RwLock<Vec<Mount>>,
     watch: Option<Arc<Watch>>,
-    keeper: OnceLock<Arc<dyn FdStore>>,
+    store: OnceLock<Arc<dyn FdStore>>,
 }
 
 impl fmt::Debug for Mounts {
@@ -62,20 +62,20 @@ impl fmt::Debug for Mounts {
 
 impl Mounts {
     /// Creates an empty list. New mounts are watched if `watch` can do it.
-    pub fn new(watch: Option<Arc<Watch>>) -> Self {
+    pub(super) fn new(watch: Option<Arc<Watch>>) -> Self {
         Self { watch, ..Self::default() }
     }
 
     /// Stores a descriptor of each mount that ids refer to, so that the next daemon can keep the indices.
-    pub fn keep_with(&self, keeper: Arc<dyn FdStore>) {
-        let _ = self.keeper.set(keeper);
+    pub(super) fn set_fd_store(&self, store: Arc<dyn FdStore>) {
+        let _ = self.store.set(store);
     }
 
     /// Assigns a mount the index that it had in an earlier engine; indices in between stay unused.
     ///
     /// # Errors
     /// The error of `statx(2)`; EEXIST if the index is taken.
-    pub fn restore(&self, index: u16, file: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(super) fn restore(&self, index: u16, file: BorrowedFd<'_>) -> Result<(), Errno> {
         let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, super::STAT)?;
         if self.len() > usize::from(index) {
             return Err(Errno::EXIST);
@@ -84,9 +84,9 @@ impl Mounts {
         let none = |index| Mount {
             key: unused(index),
             opener: None,
-            whole: false,
+            is_fs_root: false,
             generated: false,
-            letters: CaseFolding::Any,
+            case_folding: CaseFolding::Any,
             watched: None,
         };
         let mut seen = self.seen.write();
@@ -101,13 +101,19 @@ impl Mounts {
     ///
     /// # Errors
     /// ENFILE with more than 65,535 mounts.
-    pub fn index(&self, key: MountKey, fd: BorrowedFd<'_>, kind: FileType, ino: u64) -> Result<u16, Errno> {
+    pub(super) fn index(
+        &self,
+        key: MountKey,
+        fd: BorrowedFd<'_>,
+        kind: FileType,
+        ino: u64,
+    ) -> Result<u16, Errno> {
         let position = |seen: &[Mount]| seen.iter().position(|mount| mount.key == key);
         if let Some(index) = position(&self.seen.read()) {
             return Ok(index as u16);
         }
         let mut opener = Opener::probe(fd, kind, ino);
-        let whole = is_whole(fd);
+        let is_fs_root = is_fs_root(fd);
         let mut seen = self.seen.write();
         if let Some(index) = position(&seen) {
             return Ok(index as u16);
@@ -121,10 +127,10 @@ impl Mounts {
             // is too weak for that.
             opener.codec = opener.codec.filter(|codec| !matches!(codec, Codec::Btrfs { .. }));
             if opener.codec.is_some()
-                && index <= node_id::MOUNTS
-                && let Some(keeper) = self.keeper.get()
+                && index <= node_id::MAX_ENCODED_MOUNTS
+                && let Some(store) = self.store.get()
             {
-                keeper.hold_mount(index, opener.fd.as_fd());
+                store.store_mount(index, opener.fd.as_fd());
             }
         }
         let watched = opener.as_ref().ok().and_then(|opener| self.start_watch(index, opener));
@@ -136,33 +142,33 @@ impl Mounts {
                 tracing::info!(mount = key.id, %errno, "no file handles in this mount: holding one descriptor per inode")
             }
         }
-        let (generated, letters) = (generated::is_generated(fd), CaseFolding::of(fd));
-        seen.push(Mount { key, opener: opener.ok(), whole, generated, letters, watched });
+        let (generated, case_folding) = (generated::is_generated(fd), CaseFolding::of(fd));
+        seen.push(Mount { key, opener: opener.ok(), is_fs_root, generated, case_folding, watched });
         Ok(index)
     }
 
     /// Returns the means of opening files of a mount by handle, if handles work.
-    pub fn opener(&self, index: u16) -> Option<Opener> {
+    pub(super) fn opener(&self, index: u16) -> Option<Opener> {
         self.seen.read().get(usize::from(index))?.opener.clone()
     }
 
-    /// Reports whether a mount shows all of its file system; `false` in doubt.
-    pub fn is_whole(&self, index: u16) -> bool {
-        self.seen.read().get(usize::from(index)).is_some_and(|mount| mount.whole)
+    /// Reports whether the root of a mount is the root of its file system; `false` in doubt.
+    pub(super) fn is_fs_root(&self, index: u16) -> bool {
+        self.seen.read().get(usize::from(index)).is_some_and(|mount| mount.is_fs_root)
     }
 
     /// Reports whether the files of a mount must be read without the page cache.
-    pub fn is_generated(&self, index: u16) -> bool {
+    pub(super) fn is_generated(&self, index: u16) -> bool {
         self.seen.read().get(usize::from(index)).is_some_and(|mount| mount.generated)
     }
 
     /// Returns which directories of a mount are case-insensitive.
-    pub fn letters(&self, index: u16) -> CaseFolding {
-        self.seen.read().get(usize::from(index)).map_or(CaseFolding::Any, |mount| mount.letters)
+    pub(super) fn case_folding(&self, index: u16) -> CaseFolding {
+        self.seen.read().get(usize::from(index)).map_or(CaseFolding::Any, |mount| mount.case_folding)
     }
 
     /// Reports whether a file is on the first mount, that of the source itself.
-    pub fn is_first(&self, stat: &Statx) -> bool {
+    pub(super) fn is_first(&self, stat: &Statx) -> bool {
         self.seen.read().first().is_some_and(|mount| mount.key == MountKey::of(stat))
     }
 
@@ -179,14 +185,14 @@ impl Mounts {
             }
             result => {
                 let errno = result.err().unwrap_or(Errno::NODEV);
-                tracing::info!(%errno, "cannot watch one of the mounts: it is cached for one second");
+                tracing::info!(%errno, "cannot watch a mount below the source: its names and attributes are cached for one second");
                 None
             }
         }
     }
 
     /// Reports whether change events of a mount's file system are received.
-    pub fn is_watched(&self, index: u16) -> bool {
+    pub(super) fn is_watched(&self, index: u16) -> bool {
         self.seen.read().get(usize::from(index)).is_some_and(|mount| mount.watched.is_some())
     }
 
@@ -198,7 +204,7 @@ impl Mounts {
     }
 
     /// Updates the marks after the set of watched events has grown.
-    pub fn watch_again(&self) {
+    pub(super) fn watch_again(&self) {
         let Some(group) = self.watch.as_ref().and_then(|watch| watch.file_systems()) else { return };
         for mount in self.seen.read().iter().filter_map(|mount| mount.watched.as_ref()) {
             if let Err(errno) = group.watch(mount.opener.fd.as_fd()) {
@@ -208,24 +214,19 @@ impl Mounts {
     }
 
     /// Returns an open file of each mount that has one.
-    pub fn fds(&self) -> Vec<Arc<OwnedFd>> {
+    pub(super) fn fds(&self) -> Vec<Arc<OwnedFd>> {
         self.seen.read().iter().filter_map(|mount| Some(mount.opener.as_ref()?.fd.clone())).collect()
     }
 
-    /// Number of mounts seen so far.
-    pub fn len(&self) -> usize {
+    /// Number of mounts seen.
+    pub(super) fn len(&self) -> usize {
         self.seen.read().len()
-    }
-
-    /// Reports whether no mount was seen yet.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
 /// Reports whether a file is the root of a mount and of its file system, for file systems with a fixed root inode
 /// number. (Checking where else it is mounted could lead through the mirror's own mount.)
-fn is_whole(fd: BorrowedFd<'_>) -> bool {
+fn is_fs_root(fd: BorrowedFd<'_>) -> bool {
     // tmpfs; ext2, ext3, ext4.
     const ROOTS: [(i64, u64); 2] = [(0x0102_1994, 1), (0xef53, 2)];
     let Ok(magic) = rustix::fs::fstatfs(fd).map(|statfs| statfs.f_type) else { return false };

@@ -14,15 +14,15 @@ use super::fd_cache::FdCache;
 use super::{Found, Lower, Opening};
 
 /// Cached descriptors by inode: one cache for reading, one for reading and writing.
-pub(super) struct Unopened {
+pub(super) struct NoOpenFiles {
     readers: FdCache,
     writers: FdCache,
 }
 
-impl Unopened {
-    /// Creates caches for about `room` descriptors in total.
-    pub(super) fn new(room: usize) -> Self {
-        Self { readers: FdCache::new(room / 2), writers: FdCache::new(room / 2) }
+impl NoOpenFiles {
+    /// Creates caches for about `capacity` descriptors in total.
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { readers: FdCache::new(capacity / 2), writers: FdCache::new(capacity / 2) }
     }
 
     pub(super) fn forget(&self, node: NodeId) {
@@ -51,8 +51,8 @@ impl Lower {
     /// # Errors
     /// The error of `open(2)`; EWOULDBLOCK while another process holds a lease on the file; ENXIO if it is not a
     /// regular file.
-    pub fn unopened_file(&self, id: NodeId, write: bool) -> Result<Arc<OwnedFd>, Errno> {
-        if let Some(file) = self.unopened.get(id, write) {
+    pub(crate) fn no_open_file(&self, id: NodeId, write: bool) -> Result<Arc<OwnedFd>, Errno> {
+        if let Some(file) = self.no_open.get(id, write) {
             return Ok(file);
         }
         if self.node(id)?.kind != FileType::RegularFile {
@@ -63,32 +63,32 @@ impl Lower {
         }
         let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
         let file = Arc::new(self.reopen(id, access | OFlags::NONBLOCK)?);
-        self.keep(id, write, &file);
+        self.cache_fd(id, write, &file);
         Ok(file)
     }
 
     /// Caches the descriptor of a file just created, for which no RELEASE will arrive.
-    pub fn keep_unopened(&self, found: &Found, opening: Opening) {
+    pub(crate) fn cache_no_open_file(&self, found: &Found, opening: Opening) {
         self.close(opening.handle);
         let file = &opening.file.file;
         if found.stat.stx_nlink == 0 {
             // The file has no name, so only a descriptor reaches it.
-            self.hold_inode(file.as_fd());
-            self.nameless.put(found.id, file.clone());
+            self.store_inode(file.as_fd());
+            self.unlinked.put(found.id, file.clone());
         }
         // A write-only descriptor is of no use to readers.
         let both =
             rustix::fs::fcntl_getfl(file.as_fd()).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR);
         if both {
-            self.keep(found.id, true, file);
+            self.cache_fd(found.id, true, file);
         }
     }
 
-    fn keep(&self, id: NodeId, write: bool, file: &Arc<OwnedFd>) {
-        self.unopened.put(id, write, file);
+    fn cache_fd(&self, id: NodeId, write: bool, file: &Arc<OwnedFd>) {
+        self.no_open.put(id, write, file);
         // A concurrent FORGET would leave a descriptor that nothing removes.
         if self.nodes.get(id).is_err() {
-            self.unopened.forget(id);
+            self.no_open.forget(id);
         }
     }
 }

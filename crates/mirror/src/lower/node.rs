@@ -11,7 +11,7 @@ use super::node_id::Ident;
 
 /// The means by which a node is opened.
 #[derive(Debug, Clone)]
-pub enum Location {
+pub(super) enum Location {
     /// A file handle built from inode number and generation: see [`Codec`](super::codec::Codec).
     Generation(u32),
     /// A stored file handle.
@@ -22,7 +22,7 @@ pub enum Location {
 
 /// The record of an inode.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub(super) struct Node {
     /// Inode number on the lower file system.
     pub ino: u64,
     /// Index of the mount, in [`Mounts`](super::mounts::Mounts).

@@ -22,16 +22,16 @@ pub struct OpenFile {
     pub node: NodeId,
     /// The descriptor is open for writing.
     pub writable: bool,
-    /// A [`FdStore`](super::fd_store::FdStore) stores it.
-    pub held: AtomicBool,
+    /// The [`FdStore`](super::fd_store::FdStore) stores it.
+    pub(crate) is_stored: AtomicBool,
     /// The user's share; `None` if an earlier process opened it.
     _share: Option<Share>,
 }
 
 impl OpenFile {
     /// Wraps a file that was just opened.
-    pub fn new(file: OwnedFd, node: NodeId, writable: bool, share: Option<Share>) -> Self {
-        Self { file: Arc::new(file), node, writable, held: AtomicBool::new(false), _share: share }
+    pub(crate) fn new(file: OwnedFd, node: NodeId, writable: bool, share: Option<Share>) -> Self {
+        Self { file: Arc::new(file), node, writable, is_stored: AtomicBool::new(false), _share: share }
     }
 }
 
@@ -46,7 +46,7 @@ impl AsFd for OpenFile {
 /// The lower 32 bits of a handle are the slot of its value, from 0 up; the upper bits count, so that handles are not
 /// reused soon.
 #[derive(Debug)]
-pub struct Handles<T> {
+pub(crate) struct Handles<T> {
     values: RwLock<Slab<(u64, Arc<T>)>>,
     count: AtomicU32,
 }
@@ -59,49 +59,44 @@ impl<T> Default for Handles<T> {
 
 impl<T> Handles<T> {
     /// Adds a value; returns its handle, which is not 0.
-    pub fn add(&self, value: Arc<T>) -> u64 {
+    pub(crate) fn add(&self, value: Arc<T>) -> u64 {
         let count = self.count.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
         let mut values = self.values.write();
-        let place = values.vacant_entry();
-        let handle = u64::from(count) << 32 | place.key() as u64;
-        place.insert((handle, value));
+        let slot = values.vacant_entry();
+        let handle = u64::from(count) << 32 | slot.key() as u64;
+        slot.insert((handle, value));
         handle
     }
 
     /// Restores the values of an earlier process. `generation` is the number of earlier processes.
-    pub fn restore(&self, values: Vec<(u64, Arc<T>)>, generation: u32) {
+    pub(crate) fn restore(&self, values: Vec<(u64, Arc<T>)>, generation: u32) {
         self.count.store(generation << 20, Ordering::Relaxed);
-        let place = |handle: u64| handle as u32 as usize;
+        let slot = |handle: u64| handle as u32 as usize;
         *self.values.write() =
-            values.into_iter().map(|(handle, value)| (place(handle), (handle, value))).collect();
+            values.into_iter().map(|(handle, value)| (slot(handle), (handle, value))).collect();
     }
 
     /// Returns the value of a handle.
     ///
     /// # Errors
     /// EBADF.
-    pub fn get(&self, handle: u64) -> Result<Arc<T>, Errno> {
+    pub(crate) fn get(&self, handle: u64) -> Result<Arc<T>, Errno> {
         let values = self.values.read();
         let (found, value) = values.get(handle as u32 as usize).ok_or(Errno::BADF)?;
         if *found == handle { Ok(value.clone()) } else { Err(Errno::BADF) }
     }
 
     /// Removes a value.
-    pub fn remove(&self, handle: u64) -> Option<Arc<T>> {
+    pub(crate) fn remove(&self, handle: u64) -> Option<Arc<T>> {
         let mut values = self.values.write();
-        let place = handle as u32 as usize;
-        values.get(place).filter(|(found, _)| *found == handle)?;
-        values.try_remove(place).map(|(_, value)| value)
+        let slot = handle as u32 as usize;
+        values.get(slot).filter(|(found, _)| *found == handle)?;
+        values.try_remove(slot).map(|(_, value)| value)
     }
 
     /// Number of values.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.values.read().len()
-    }
-
-    /// Reports whether the table is empty.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -113,7 +108,7 @@ type ByNode = HashMap<NodeId, Vec<(u64, Arc<OpenFile>)>>;
 /// The index by inode is needed because an unlinked file (deleted, or created with O_TMPFILE) can be reached only
 /// through a descriptor that is still open.
 #[derive(Debug, Default)]
-pub struct OpenFiles {
+pub(crate) struct OpenFiles {
     handles: Handles<OpenFile>,
     by_node: Sharded<Mutex<ByNode>>,
 }
@@ -124,14 +119,14 @@ impl OpenFiles {
     }
 
     /// Adds an open file; returns its handle.
-    pub fn add(&self, file: Arc<OpenFile>) -> u64 {
+    pub(crate) fn add(&self, file: Arc<OpenFile>) -> u64 {
         let handle = self.handles.add(file.clone());
         self.shard(file.node).lock().entry(file.node).or_default().push((handle, file));
         handle
     }
 
     /// Restores the open files of an earlier process.
-    pub fn restore(&self, files: Vec<(u64, Arc<OpenFile>)>, generation: u32) {
+    pub(crate) fn restore(&self, files: Vec<(u64, Arc<OpenFile>)>, generation: u32) {
         for (handle, file) in &files {
             self.shard(file.node).lock().entry(file.node).or_default().push((*handle, file.clone()));
         }
@@ -142,17 +137,17 @@ impl OpenFiles {
     ///
     /// # Errors
     /// EBADF.
-    pub fn get(&self, handle: u64) -> Result<Arc<OpenFile>, Errno> {
+    pub(crate) fn get(&self, handle: u64) -> Result<Arc<OpenFile>, Errno> {
         self.handles.get(handle)
     }
 
     /// Returns the file of a handle, if it belongs to this inode.
-    pub fn get_of(&self, node: NodeId, handle: u64) -> Option<Arc<OpenFile>> {
+    pub(crate) fn get_of(&self, node: NodeId, handle: u64) -> Option<Arc<OpenFile>> {
         self.handles.get(handle).ok().filter(|file| file.node == node)
     }
 
     /// Removes a handle. The file is closed after its last user.
-    pub fn remove(&self, handle: u64) -> Option<Arc<OpenFile>> {
+    pub(crate) fn remove(&self, handle: u64) -> Option<Arc<OpenFile>> {
         let file = self.handles.remove(handle)?;
         let mut shard = self.shard(file.node).lock();
         if let Some(files) = shard.get_mut(&file.node) {
@@ -166,28 +161,28 @@ impl OpenFiles {
     }
 
     /// Returns all open files of an inode, with their handles.
-    pub fn all(&self, node: NodeId) -> Vec<(u64, Arc<OpenFile>)> {
+    pub(crate) fn all(&self, node: NodeId) -> Vec<(u64, Arc<OpenFile>)> {
         self.shard(node).lock().get(&node).cloned().unwrap_or_default()
     }
 
     /// Returns any open file of an inode.
-    pub fn any(&self, node: NodeId) -> Option<Arc<OpenFile>> {
+    pub(crate) fn any(&self, node: NodeId) -> Option<Arc<OpenFile>> {
         self.shard(node).lock().get(&node)?.first().map(|(_, file)| file.clone())
     }
 
     /// Returns an open file of an inode that is writable.
-    pub fn writable(&self, node: NodeId) -> Option<Arc<OpenFile>> {
+    pub(crate) fn writable(&self, node: NodeId) -> Option<Arc<OpenFile>> {
         let shard = self.shard(node).lock();
         shard.get(&node)?.iter().find(|(_, file)| file.writable).map(|(_, file)| file.clone())
     }
 
     /// Number of handles in use.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.handles.len()
     }
 
     /// Reports whether no file is open.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }

@@ -119,7 +119,7 @@ impl Lower {
         if let Some(file) = self.files.any(id) {
             return Ok(InodeFd::File(file));
         }
-        if let Some(fd) = self.nameless.get(id) {
+        if let Some(fd) = self.unlinked.get(id) {
             return Ok(InodeFd::Shared(fd));
         }
         match node.location {
@@ -144,7 +144,7 @@ impl Lower {
         let fd = match node.location {
             Location::Fd(fd) => return Ok(fd),
             _ => {
-                if let Some(fd) = self.nameless.get(id) {
+                if let Some(fd) = self.unlinked.get(id) {
                     return Ok(fd);
                 }
                 Arc::new(self.open_node(&node, OFlags::PATH | OFlags::DIRECTORY)?)
@@ -160,17 +160,17 @@ impl Lower {
 
     /// Opens an inode for data with the given flags.
     pub(super) fn reopen(&self, id: NodeId, flags: OFlags) -> Result<OwnedFd, Errno> {
-        if self.unnoted {
+        if self.opens_noatime {
             // Only the owner may use O_NOATIME.
-            match self.reopen_as_told(id, flags | OFlags::NOATIME) {
+            match self.reopen_with_flags(id, flags | OFlags::NOATIME) {
                 Err(Errno::PERM) => {}
                 opened => return opened,
             }
         }
-        self.reopen_as_told(id, flags)
+        self.reopen_with_flags(id, flags)
     }
 
-    fn reopen_as_told(&self, id: NodeId, flags: OFlags) -> Result<OwnedFd, Errno> {
+    fn reopen_with_flags(&self, id: NodeId, flags: OFlags) -> Result<OwnedFd, Errno> {
         credentials::enter_thread()?;
         let node = self.node(id)?;
         let held = match node.location {

@@ -12,7 +12,7 @@ use super::sys::ProcPath;
 
 /// The means of opening files of a mount by handle.
 #[derive(Debug, Clone)]
-pub struct Opener {
+pub(super) struct Opener {
     /// An open file of the mount.
     pub fd: Arc<OwnedFd>,
     /// The layout of its file handles, if known.
@@ -29,7 +29,7 @@ impl Opener {
     /// # Errors
     /// EOPNOTSUPP if handles of the file system go stale, or if the file is neither a directory nor a regular file; the
     /// error of opening the file, or its handle.
-    pub fn probe(fd: BorrowedFd<'_>, kind: FileType, ino: u64) -> Result<Self, Errno> {
+    pub(super) fn probe(fd: BorrowedFd<'_>, kind: FileType, ino: u64) -> Result<Self, Errno> {
         let magic = rustix::fs::fstatfs(fd)?.f_type;
         if STALE_HANDLES.contains(&magic) {
             return Err(Errno::OPNOTSUPP);

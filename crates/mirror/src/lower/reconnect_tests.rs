@@ -13,7 +13,7 @@ use super::node_id::Ident;
 use super::*;
 
 /// Directories for sources: on the machine's disk (usually ext4) and on a tmpfs.
-fn places() -> Vec<TempDir> {
+fn source_dirs() -> Vec<TempDir> {
     if !privileged() {
         eprintln!("skipped: needs root");
         return Vec::new();
@@ -34,7 +34,7 @@ fn look(lower: &Lower, parent: NodeId, name: &CStr) -> NodeId {
     lower.lookup(parent, component(name)).unwrap().id
 }
 
-/// A tree with one inode of each kind: `d/e/f`, `d/link`, `d/pipe`, and `outside` beside the source.
+/// A tree with one inode of each kind: `d/e/f`, `d/link`, `d/pipe`, and `outside` next to the source.
 fn tree(dir: &Path) -> PathBuf {
     let source = dir.join("source");
     std::fs::create_dir_all(source.join("d/e")).unwrap();
@@ -54,8 +54,8 @@ fn ids(lower: &Lower) -> Vec<NodeId> {
 }
 
 #[test]
-fn an_engine_that_replaces_another_serves_its_ids() {
-    for dir in places() {
+fn a_new_engine_serves_ids_of_the_previous_one() {
+    for dir in source_dirs() {
         let source = tree(dir.path());
         let first = engine(&source, false);
         let before = ids(&first);
@@ -85,8 +85,8 @@ fn an_engine_that_replaces_another_serves_its_ids() {
 }
 
 #[test]
-fn what_was_forgotten_is_found_by_its_id_and_its_place() {
-    for dir in places() {
+fn forgotten_inode_is_found_by_its_id_and_its_directory() {
+    for dir in source_dirs() {
         let source = tree(dir.path());
         let lower = engine(&source, false);
         for id in ids(&lower) {
@@ -108,9 +108,9 @@ fn what_was_forgotten_is_found_by_its_id_and_its_place() {
 }
 
 #[test]
-fn what_the_lower_kernel_forgot_too_is_found_where_it_was_seen_last() {
+fn inode_dropped_by_the_lower_kernel_is_found_in_its_last_directory() {
     let turn = shunt_test_support::memory::drop_at_will();
-    for dir in places() {
+    for dir in source_dirs() {
         let source = tree(dir.path());
         let lower = engine(&source, false);
         let all = ids(&lower);
@@ -139,9 +139,9 @@ fn what_the_lower_kernel_forgot_too_is_found_where_it_was_seen_last() {
 }
 
 #[test]
-fn what_was_never_seen_is_found_by_a_search() {
+fn inode_never_looked_up_is_found_by_a_search() {
     let turn = shunt_test_support::memory::drop_at_will();
-    for dir in places() {
+    for dir in source_dirs() {
         let source = tree(dir.path());
         std::fs::hard_link(source.join("d/e/f"), source.join("d/more")).unwrap();
         let all = ids(&engine(&source, false));
@@ -166,7 +166,7 @@ fn what_was_never_seen_is_found_by_a_search() {
 #[test]
 fn each_of_many_files_is_found_again() {
     let turn = shunt_test_support::memory::drop_at_will();
-    for dir in places() {
+    for dir in source_dirs() {
         let source = tree(dir.path());
         (0..300).for_each(|n| std::fs::write(source.join(format!("d/{n}")), "").unwrap());
         let ids: Vec<_> = (0..300).map(|n| forged(&source.join(format!("d/{n}")))).collect();
@@ -184,7 +184,7 @@ fn each_of_many_files_is_found_again() {
 
 #[test]
 fn deleted_inodes_are_stale_and_linked_ones_are_not() {
-    for dir in places() {
+    for dir in source_dirs() {
         let source = tree(dir.path());
         let lower = engine(&source, false);
         let [d, e, f, ..] = ids(&lower)[..] else { unreachable!() };
@@ -218,8 +218,8 @@ fn forged(path: &Path) -> NodeId {
 }
 
 #[test]
-fn nothing_outside_the_source_is_found_by_a_forged_id() {
-    for dir in places() {
+fn forged_id_outside_the_source_gives_estale() {
+    for dir in source_dirs() {
         let source = tree(dir.path());
         let lower = engine(&source, false);
         // Forging works: the id of an inode inside is valid.
@@ -227,8 +227,8 @@ fn nothing_outside_the_source_is_found_by_a_forged_id() {
         let device = std::fs::metadata(&source).unwrap().dev();
         let same = |path: &&Path| std::fs::metadata(path).unwrap().dev() == device;
         let top = source.ancestors().take_while(same).last().unwrap();
-        let beside = ["", "outside", "outside/secret"].map(|name| dir.path().join(name));
-        let outside = [top.to_owned()].into_iter().chain(beside).collect::<Vec<_>>();
+        let siblings = ["", "outside", "outside/secret"].map(|name| dir.path().join(name));
+        let outside = [top.to_owned()].into_iter().chain(siblings).collect::<Vec<_>>();
         for path in outside.iter().chain([&source]) {
             let id = forged(path);
             assert_eq!(lower.reconnect(id).unwrap_err(), Errno::STALE, "{}", path.display());

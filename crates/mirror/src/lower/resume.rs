@@ -16,7 +16,7 @@ use super::{Lower, credentials};
 
 /// A file or directory that the client has open.
 #[derive(Debug)]
-pub struct Reopen {
+pub(crate) struct Reopen {
     /// Its file handle.
     pub handle: u64,
     /// Its inode.
@@ -24,17 +24,17 @@ pub struct Reopen {
     /// The caller's `O_*` flags.
     pub flags: u32,
     /// The stored descriptor, if there is one.
-    pub held: Option<OwnedFd>,
+    pub stored: Option<OwnedFd>,
 }
 
 impl Lower {
     /// Reports whether another process could take over: it must find each inode of the source's own mount by its id.
-    pub fn can_be_resumed(&self) -> bool {
+    pub(crate) fn can_be_resumed(&self) -> bool {
         self.mounts.opener(0).is_some_and(|opener| opener.codec.is_some())
     }
 
     /// Restores mounts below the source with their old indices, each by an open file of it.
-    pub fn restore_mounts(&self, mounts: impl IntoIterator<Item = (u16, OwnedFd)>) {
+    pub(crate) fn restore_mounts(&self, mounts: impl IntoIterator<Item = (u16, OwnedFd)>) {
         for (index, file) in mounts {
             if let Err(errno) = self.mounts.restore(index, file.as_fd()) {
                 tracing::warn!(index, %errno, "cannot restore a mount below the source");
@@ -44,14 +44,14 @@ impl Lower {
 
     /// Opens the files that the client has open. `generation` counts the processes before this one. Returns how many
     /// could not be opened: requests for them fail with EBADF.
-    pub fn resume(
+    pub(crate) fn resume(
         &self,
         files: Vec<Reopen>,
         directories: Vec<Reopen>,
         inodes: Vec<(NodeId, OwnedFd)>,
         generation: u32,
     ) -> usize {
-        let wanted = files.len() + directories.len();
+        let total = files.len() + directories.len();
         for (id, file) in inodes {
             if let Err(errno) = self.restore_inode(id, file) {
                 tracing::warn!(%id, %errno, "cannot restore an unlinked file");
@@ -73,16 +73,16 @@ impl Lower {
                 Some((dir.handle, Arc::new(Mutex::new(Listing::new(directory(dir.node).ok()?)))))
             })
             .collect();
-        let lost = wanted - files.len() - directories.len();
+        let lost = total - files.len() - directories.len();
         self.files.restore(files, generation);
         self.open_dirs.restore(directories, generation);
         lost
     }
 
-    fn open_again(&self, Reopen { node, flags, held, .. }: Reopen) -> Result<Arc<OpenFile>, Errno> {
+    fn open_again(&self, Reopen { node, flags, stored, .. }: Reopen) -> Result<Arc<OpenFile>, Errno> {
         credentials::enter_thread()?;
         let flags = filter(flags) - OFlags::TRUNC;
-        let (file, is_held) = match held {
+        let (file, is_stored) = match stored {
             Some(file) => {
                 // The inode may have no name left, so its id may not resolve.
                 if let Ok((Identity::Handle(known), _)) = self.identify(file.as_fd()) {
@@ -97,7 +97,7 @@ impl Lower {
             }
         };
         let mut file = OpenFile::new(file, node, writes(flags), None);
-        *file.held.get_mut() = is_held;
+        *file.is_stored.get_mut() = is_stored;
         Ok(Arc::new(file))
     }
 }

@@ -10,15 +10,15 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 /// Divisor of the limit that gives the share reserved for root.
-const RESERVE: usize = 16;
+const ROOT_SHARE_DIVISOR: usize = 16;
 
 /// Counts of open files and directories by user.
 #[derive(Debug, Default)]
-pub struct Shares(Arc<Mutex<HashMap<u32, usize>>>);
+pub(crate) struct Shares(Arc<Mutex<HashMap<u32, usize>>>);
 
 /// An open file, counted for its user until it is dropped.
 #[derive(Debug)]
-pub struct Share {
+pub(crate) struct Share {
     users: Arc<Mutex<HashMap<u32, usize>>>,
     uid: u32,
 }
@@ -28,11 +28,11 @@ impl Shares {
     ///
     /// # Errors
     /// ENFILE if the user or the total is at the limit.
-    pub fn take(&self, uid: u32, open: usize, limit: usize) -> Result<Share, Errno> {
+    pub(crate) fn take(&self, uid: u32, open: usize, limit: usize) -> Result<Share, Errno> {
         let is_privileged = uid == 0 || uid == rustix::process::geteuid().as_raw();
         let mut users = self.0.lock();
         let own = users.get(&uid).copied().unwrap_or(0);
-        let limit = if is_privileged { limit } else { limit - limit / RESERVE };
+        let limit = if is_privileged { limit } else { limit - limit / ROOT_SHARE_DIVISOR };
         let others = open.saturating_sub(own);
         let has_room = open < limit && (is_privileged || own < limit.saturating_sub(others).div_ceil(2));
         if !has_room {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_the_files_of_all() {
+    fn a_single_user_cannot_exhaust_the_limit() {
         let (shares, mut held) = (Shares::default(), Vec::new());
         assert_eq!(fill(&shares, 1000, &mut held), 75);
         assert!(fill(&shares, 1001, &mut held) >= 37);

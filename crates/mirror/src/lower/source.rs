@@ -12,13 +12,13 @@ use super::sys;
 
 /// The opened root of the source.
 #[derive(Debug)]
-pub struct Source {
+pub(crate) struct Source {
     /// O_PATH descriptor of the directory.
     pub root: OwnedFd,
     /// The reason why the view is not a private copy of the mount tree; `None` if it is.
     pub attached: Option<Errno>,
     /// The directory is the root of its file system, and shows all of it.
-    pub whole: bool,
+    pub is_fs_root: bool,
 }
 
 impl Source {
@@ -26,9 +26,9 @@ impl Source {
     ///
     /// # Errors
     /// EMFILE.
-    pub fn share(&self) -> Result<Self, Errno> {
+    pub(crate) fn share(&self) -> Result<Self, Errno> {
         let root = rustix::io::fcntl_dupfd_cloexec(&self.root, 0)?;
-        Ok(Self { root, attached: self.attached, whole: self.whole })
+        Ok(Self { root, attached: self.attached, is_fs_root: self.is_fs_root })
     }
 
     /// Opens the directory at `path`.
@@ -40,7 +40,7 @@ impl Source {
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, EACCES as from `open(2)`; EROFS cannot happen.
-    pub fn open(path: &Path, read_only: bool, read_times: ReadTimes) -> Result<Self, Errno> {
+    pub(crate) fn open(path: &Path, read_only: bool, read_times: ReadTimes) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let plain = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
         // O_PATH does not check permission on the directory itself, so this open checks it once.
@@ -50,16 +50,16 @@ impl Source {
             OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
-        let whole = is_whole(&plain);
+        let is_fs_root = is_fs_root(&plain);
         match detach(&plain, &sys::Settling::source(read_only, read_times)) {
-            Ok(root) => Ok(Self { root, attached: None, whole }),
-            Err(errno) => Ok(Self { root: plain, attached: Some(errno), whole }),
+            Ok(root) => Ok(Self { root, attached: None, is_fs_root }),
+            Err(errno) => Ok(Self { root: plain, attached: Some(errno), is_fs_root }),
         }
     }
 }
 
 /// Reports whether a directory is the root of a mount that shows a whole file system; `false` in doubt.
-fn is_whole(dir: &OwnedFd) -> bool {
+fn is_fs_root(dir: &OwnedFd) -> bool {
     let Ok(stat) = rustix::fs::statx(dir, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID) else { return false };
     // One line per mount: number, parent, device, root within the file system, ...
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();

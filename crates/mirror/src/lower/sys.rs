@@ -20,19 +20,19 @@ pub(super) fn check(result: libc::c_long) -> Result<libc::c_long, Errno> {
 }
 
 /// `MAX_HANDLE_SZ`: the largest file handle of any file system.
-pub(crate) const MAX_HANDLE: usize = 128;
+pub(crate) const MAX_HANDLE_BYTES: usize = 128;
 
 /// `struct file_handle` with space for the largest handle.
 #[repr(C)]
 pub(crate) struct RawHandle {
     len: u32,
     kind: i32,
-    bytes: [u8; MAX_HANDLE],
+    bytes: [u8; MAX_HANDLE_BYTES],
 }
 
 impl RawHandle {
     pub(crate) fn new(kind: i32, handle: &[u8]) -> Option<Self> {
-        let mut bytes = [0; MAX_HANDLE];
+        let mut bytes = [0; MAX_HANDLE_BYTES];
         bytes.get_mut(..handle.len())?.copy_from_slice(handle);
         Some(Self { len: handle.len() as u32, kind, bytes })
     }
@@ -42,13 +42,13 @@ impl RawHandle {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes[..MAX_HANDLE.min(self.len as usize)]
+        &self.bytes[..MAX_HANDLE_BYTES.min(self.len as usize)]
     }
 }
 
 /// Calls `name_to_handle_at(2)` on an open file (O_PATH suffices).
 pub(crate) fn name_to_handle(fd: BorrowedFd<'_>) -> Result<RawHandle, Errno> {
-    let mut handle = RawHandle { len: MAX_HANDLE as u32, kind: 0, bytes: [0; MAX_HANDLE] };
+    let mut handle = RawHandle { len: MAX_HANDLE_BYTES as u32, kind: 0, bytes: [0; MAX_HANDLE_BYTES] };
     let mut mount_id: libc::c_int = 0;
     // SAFETY: `handle` has the layout of `struct file_handle`, followed by the space that `len` states; both pointers
     // live through the call.
@@ -193,13 +193,13 @@ pub(crate) fn unshare_fs() -> Result<(), Errno> {
 }
 
 /// Largest argument in bytes of an ioctl that is passed through (`struct fsxattr` has 28 bytes).
-pub(crate) const IOCTL_ROOM: usize = 32;
+pub(crate) const MAX_IOCTL_BYTES: usize = 32;
 
-/// Calls an ioctl whose argument is a buffer of at most [`IOCTL_ROOM`] bytes; `command` must be one of those.
+/// Calls an ioctl whose argument is a buffer of at most [`MAX_IOCTL_BYTES`] bytes; `command` must be one of those.
 pub(crate) fn ioctl_buffer(
     fd: BorrowedFd<'_>,
     command: u32,
-    buffer: &mut [u64; IOCTL_ROOM / 8],
+    buffer: &mut [u64; MAX_IOCTL_BYTES / 8],
 ) -> Result<i32, Errno> {
     // SAFETY: the caller passes only commands whose argument fits into the buffer, which is aligned for all.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), command as libc::Ioctl, buffer.as_mut_ptr()) };

@@ -50,35 +50,35 @@ fn lines(map: &IdMap) -> String {
 struct NamespaceHolder {
     pid: Pid,
     /// The process exits when this pipe is closed.
-    line: Option<OwnedFd>,
+    exit_writer: Option<OwnedFd>,
 }
 
 impl NamespaceHolder {
     /// Forks a process that only holds a new user namespace.
     fn fork() -> Result<Self, Errno> {
-        let (held, line) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        let (said, say) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let (exit_reader, exit_writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let (ready_reader, ready_writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         // SAFETY: the child calls nothing but system calls on numbers and on memory of its own stack, then ends.
         let pid = unsafe {
             match libc::fork() {
                 0 => {
-                    libc::close(line.as_raw_fd());
+                    libc::close(exit_writer.as_raw_fd());
                     let mut byte = 0u8;
                     if libc::unshare(libc::CLONE_NEWUSER) == 0
-                        && libc::write(say.as_raw_fd(), (&raw const byte).cast(), 1) == 1
+                        && libc::write(ready_writer.as_raw_fd(), (&raw const byte).cast(), 1) == 1
                     {
                         // Block until the other end is closed.
-                        libc::read(held.as_raw_fd(), (&raw mut byte).cast(), 1);
+                        libc::read(exit_reader.as_raw_fd(), (&raw mut byte).cast(), 1);
                     }
                     libc::_exit(0)
                 }
                 pid => pid,
             }
         };
-        drop(say);
+        drop(ready_writer);
         let pid =
             sys::check(pid.into()).ok().and_then(|pid| Pid::from_raw(pid as i32)).ok_or(Errno::AGAIN)?;
-        Self { pid, line: Some(line) }.ready(said)
+        Self { pid, exit_writer: Some(exit_writer) }.wait_until_ready(ready_reader)
     }
 
     fn pid(&self) -> i32 {
@@ -86,9 +86,9 @@ impl NamespaceHolder {
     }
 
     /// Waits until the process is in its namespace.
-    fn ready(self, said: OwnedFd) -> Result<Self, Errno> {
+    fn wait_until_ready(self, ready_reader: OwnedFd) -> Result<Self, Errno> {
         let mut answer = [0];
-        match fs::File::from(said).read(&mut answer) {
+        match fs::File::from(ready_reader).read(&mut answer) {
             Ok(1) => Ok(self),
             _ => Err(Errno::PERM),
         }
@@ -97,7 +97,7 @@ impl NamespaceHolder {
 
 impl Drop for NamespaceHolder {
     fn drop(&mut self) {
-        drop(self.line.take());
+        drop(self.exit_writer.take());
         let _ = rustix::process::waitpid(Some(self.pid), rustix::process::WaitOptions::empty());
     }
 }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_mapped_stays() {
+    fn unmapped_ids_stay_unchanged() {
         assert_eq!(lines(&IdMap::default()), "0 0 4294967295\n");
         let map: IdMap = "1000:2000:10".parse().unwrap();
         assert_eq!(lines(&map), "1000 2000 10\n0 0 1000\n1010 1010 990\n2010 2010 4294965285\n");

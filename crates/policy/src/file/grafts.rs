@@ -29,7 +29,7 @@ fn path(names: &[String]) -> String {
 }
 
 fn match_state(policy: &Arc<CompiledPolicy>, names: &[String]) -> MatchState {
-    names.iter().fold(MatchState::root(policy.clone()), |place, name| place.enter(name.as_bytes()))
+    names.iter().fold(MatchState::root(policy.clone()), |state, name| state.enter(name.as_bytes()))
 }
 
 /// Checks the directories that lead to a graft.
@@ -39,9 +39,9 @@ fn check_ancestors(policy: &Arc<CompiledPolicy>, graft: &Rule, names: &[String])
         let hiding = class.candidates().iter().map(|candidate| class.rule(candidate));
         if let Some(hiding) = hiding.into_iter().find(|rule| rule.action == Action::Hide) {
             let (line, name) = (hiding.line, &hiding.name);
-            let (graft_path, way) = (path(names), path(&names[..length]));
+            let (graft_path, ancestor) = (path(names), path(&names[..length]));
             let message = format!(
-                "cannot graft {graft_path}: {name} (line {line}) may hide its ancestor {way}; use `allow` instead"
+                "cannot graft {graft_path}: {name} (line {line}) may hide its ancestor {ancestor}; use `allow` instead"
             );
             return Err(error(graft, message));
         }
@@ -55,8 +55,8 @@ fn check_earlier_rules(
     index: usize,
     names: &[String],
 ) -> Result<(), PolicyError> {
-    let place = match_state(policy, names);
-    let earlier = place.rules().filter(|rule| *rule < index).map(|rule| &policy.rules[rule]);
+    let state = match_state(policy, names);
+    let earlier = state.rules().filter(|rule| *rule < index).map(|rule| &policy.rules[rule]);
     match earlier.into_iter().find(|rule| !rule.is_silent()) {
         None => Ok(()),
         Some(Rule { line, name, action, .. }) => Err(error(

@@ -59,10 +59,10 @@ fn meta(
     // Version and flags come first.
     let parts = parts(data, 4, data.len());
     let find = |kind: &[u8; 4]| parts.iter().find(|part| part.kind == *kind);
-    let (Some(info), Some(places)) = (find(b"iinf"), find(b"iloc")) else { return Ok(()) };
+    let (Some(info), Some(locations)) = (find(b"iinf"), find(b"iloc")) else { return Ok(()) };
     let items = items(data, info);
     let idat = find(b"idat").map(|part| base + part.start as u64);
-    for (id, extents) in extents(data, places, idat).ok_or(RedactError::TooComplex)? {
+    for (id, extents) in extents(data, locations, idat).ok_or(RedactError::TooComplex)? {
         let Some((_, kind)) = items.iter().find(|(item, _)| *item == id) else { continue };
         let mut pieces = Pieces::default();
         for (offset, length) in extents {

@@ -3,11 +3,11 @@
 use super::blank::Blank;
 use super::bytes::be16;
 
-/// Data sets of the application record that name a place: content location code and name, city, sublocation, province,
+/// Data sets of the application record that name a location: content location code and name, city, sublocation, province,
 /// country code, country.
 const LOCATION_DATASETS: [u8; 7] = [26, 27, 90, 92, 95, 100, 101];
 
-/// Returns the ranges that reveal a place.
+/// Returns the ranges that reveal a location.
 pub(super) fn blanks(data: &[u8]) -> Vec<Blank> {
     let mut blanks = Vec::new();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Formats of metadata, and where each may reveal a place.
+//! Formats of metadata, and where each may reveal a location.
 
 use super::blank::Blank;
 use super::{iptc, photoshop, tiff, xmp};
@@ -10,7 +10,7 @@ pub(super) enum Kind {
     Xmp,
     Iptc,
     Photoshop,
-    /// Text that only names a place.
+    /// Text that only names a location.
     Place,
 }
 

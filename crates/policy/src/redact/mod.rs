@@ -5,7 +5,7 @@
 //! the hidden byte ranges of a policy overlap, the ranges prevail.
 //!
 //! In pictures (JPEG, PNG, HEIC and AVIF) the location is found in EXIF (the whole GPS directory), in XMP (GPS
-//! properties and named places) and in IPTC (city, region, country), also in further pictures and films appended to the
+//! properties and named locations) and in IPTC (city, region, country), also in further pictures and films appended to the
 //! main one. Proprietary formats of camera makers (MakerNotes) are not searched.
 //!
 //! Files may be malicious. Metadata that is announced but cannot be parsed is blanked as a whole; a file that would
@@ -46,7 +46,7 @@ pub enum RedactError {
     #[error("cannot read the file: {0}")]
     Io(#[from] io::Error),
     /// It would take too much time or memory.
-    #[error("the file is too complex to locate the metadata to be removed")]
+    #[error("cannot redact the file: its metadata exceeds the limits of the parser; reading it fails")]
     TooComplex,
 }
 

@@ -4,7 +4,7 @@ use super::blank::Blank;
 use super::bytes::{be16, be32};
 use super::{iptc, xmp};
 
-/// Returns the ranges that reveal a place; `exif` returns those of a resource with EXIF metadata.
+/// Returns the ranges that reveal a location; `exif` returns those of a resource with EXIF metadata.
 pub(super) fn blanks(data: &[u8], exif: fn(&[u8]) -> Vec<Blank>) -> Vec<Blank> {
     let mut blanks = Vec::new();
     let mut at = 0;

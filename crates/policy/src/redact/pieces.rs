@@ -39,9 +39,9 @@ impl Pieces {
     /// Converts ranges of the data into edits of the file.
     pub(super) fn record(&self, blanks: Vec<Blank>, edits: &mut EditsBuilder) {
         for Blank { range, with } in blanks {
-            let first = self.offsets.partition_point(|place| place.0 <= range.start).saturating_sub(1);
+            let first = self.offsets.partition_point(|entry| entry.0 <= range.start).saturating_sub(1);
             let reached = self.offsets.iter().enumerate().skip(first);
-            for (index, (start, offset)) in reached.take_while(|(_, place)| place.0 < range.end) {
+            for (index, (start, offset)) in reached.take_while(|(_, entry)| entry.0 < range.end) {
                 let end = self.offsets.get(index + 1).map_or(self.data.len(), |next| next.0);
                 let (from, to) = (range.start.max(*start), range.end.min(end));
                 if from < to {

@@ -52,7 +52,7 @@ fn find(kind: &[u8], data: &[u8]) -> Option<Text> {
         b"raw profile type xmp" => raw(Kind::Xmp),
         b"raw profile type iptc" | b"raw profile type 8bim" => raw(Kind::Photoshop),
         // Keywords such as `exif:GPSLatitude`, which ImageMagick writes additionally.
-        _ if LOCATION_KEYWORDS.iter().any(|place| contains(&keyword, place)) => {
+        _ if LOCATION_KEYWORDS.iter().any(|word| contains(&keyword, word)) => {
             Some(Text { kind: Kind::Place, start, packed, hex: false })
         }
         _ => None,

@@ -103,13 +103,13 @@ impl Tiff<'_> {
         Ok(())
     }
 
-    /// Returns the pointers in an entry. Writers often set a wrong type, so the value is read as a pointer whatever its
+    /// Returns the pointers in an entry. Writers often set a wrong type, so the value is read as a pointer for every
     /// type.
     fn pointers(&self, entry: usize) -> Vec<usize> {
         let count = self.u32(entry + 4).unwrap_or(0);
-        let place = if count > 1 { self.value(entry) } else { Some(entry + 8..entry + 12) };
-        let places = place.into_iter().flat_map(|place| place.step_by(4)).take(MAX_DIRECTORIES);
-        places.filter_map(|at| self.u32(at)).map(|pointer| pointer as usize).collect()
+        let range = if count > 1 { self.value(entry) } else { Some(entry + 8..entry + 12) };
+        let offsets = range.into_iter().flat_map(|range| range.step_by(4)).take(MAX_DIRECTORIES);
+        offsets.filter_map(|at| self.u32(at)).map(|pointer| pointer as usize).collect()
     }
 
     fn gps(&mut self, entry: usize) -> Result<(), Malformed> {
@@ -146,7 +146,7 @@ impl Tiff<'_> {
     }
 }
 
-/// Returns the ranges that reveal a place.
+/// Returns the ranges that reveal a range.
 pub(super) fn blanks(data: &[u8]) -> Vec<Blank> {
     let whole = vec![Blank::zeros(0..data.len())];
     let little = match data.get(..2) {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_exif_goes_as_a_whole() {
+    fn data_that_is_not_exif_is_blanked_completely() {
         assert_eq!(blanks(b"hello"), [Blank::zeros(0..5)]);
         assert_eq!(blanks(b""), [Blank::zeros(0..0)]);
     }

@@ -1,11 +1,11 @@
 //! XMP metadata: properties in XML.
 //!
-//! Attributes and elements that reveal a place become spaces, so that the document stays well-formed. Names are
+//! Attributes and elements that reveal a location become spaces, so that the document stays well-formed. Names are
 //! compared without their prefix, which a file may choose freely.
 
 use super::blank::Blank;
 
-/// Properties that name a place, in addition to those that begin with `GPS`.
+/// Properties that name a location, in addition to those that begin with `GPS`.
 const LOCATION_PROPERTIES: [&str; 18] = [
     "City",
     "Country",
@@ -27,10 +27,10 @@ const LOCATION_PROPERTIES: [&str; 18] = [
     "alt_long",
 ];
 
-fn is_place(name: &[u8]) -> bool {
+fn is_location(name: &[u8]) -> bool {
     let local = name.rsplit(|byte| *byte == b':').next().unwrap_or_default();
     local.get(..3).is_some_and(|start| start.eq_ignore_ascii_case(b"gps"))
-        || LOCATION_PROPERTIES.iter().any(|place| local.eq_ignore_ascii_case(place.as_bytes()))
+        || LOCATION_PROPERTIES.iter().any(|property| local.eq_ignore_ascii_case(property.as_bytes()))
 }
 
 fn find(text: &[u8], from: usize, what: &[u8]) -> Option<usize> {
@@ -38,7 +38,7 @@ fn find(text: &[u8], from: usize, what: &[u8]) -> Option<usize> {
     rest.windows(what.len()).position(|window| window == what).map(|at| from + at)
 }
 
-/// Returns the ranges that reveal a place.
+/// Returns the ranges that reveal a location.
 pub(super) fn blanks(text: &[u8]) -> Vec<Blank> {
     // With another encoding than one byte per ASCII character, or a document type with entities of its own, no part of
     // the text can be parsed reliably.
@@ -46,12 +46,12 @@ pub(super) fn blanks(text: &[u8]) -> Vec<Blank> {
     if odd || text.starts_with(b"\xfe\xff") || text.starts_with(b"\xff\xfe") {
         return vec![Blank::spaces(0..text.len())];
     }
-    let mut scan = Scan { text, blanks: Vec::new(), place: None };
+    let mut scan = Scan { text, blanks: Vec::new(), location: None };
     let done = scan.run();
     let mut blanks = scan.blanks;
     // After an unclosed element or a malformed tag, the rest is blanked.
-    if let Some(place) = scan.place {
-        blanks.push(Blank::spaces(place.start..text.len()));
+    if let Some(location) = scan.location {
+        blanks.push(Blank::spaces(location.start..text.len()));
     }
     if let Err(at) = done {
         blanks.push(Blank::spaces(at..text.len()));
@@ -59,7 +59,7 @@ pub(super) fn blanks(text: &[u8]) -> Vec<Blank> {
     blanks
 }
 
-/// An open element that reveals a place.
+/// An open element that reveals a location.
 struct Open<'a> {
     start: usize,
     name: &'a [u8],
@@ -70,7 +70,7 @@ struct Open<'a> {
 struct Scan<'a> {
     text: &'a [u8],
     blanks: Vec<Blank>,
-    place: Option<Open<'a>>,
+    location: Option<Open<'a>>,
 }
 
 fn is_space(byte: u8) -> bool {
@@ -140,29 +140,29 @@ impl<'a> Scan<'a> {
                 _ => return Err(start),
             };
             at = find(self.text, at + 1, &[quote]).ok_or(start)? + 1;
-            if is_place(attribute) {
+            if is_location(attribute) {
                 attributes.push(Blank::spaces(from..at));
             }
         };
         let end = at + if closed { 2 } else { 1 };
-        match &mut self.place {
+        match &mut self.location {
             Some(open) if open.name == name && !closed => open.depth += 1,
             Some(_) => {}
-            None if is_place(name) && closed => self.blanks.push(Blank::spaces(start..end)),
-            None if is_place(name) => self.place = Some(Open { start, name, depth: 0 }),
+            None if is_location(name) && closed => self.blanks.push(Blank::spaces(start..end)),
+            None if is_location(name) => self.location = Some(Open { start, name, depth: 0 }),
             None => self.blanks.extend(attributes),
         }
         Ok(end)
     }
 
     fn close(&mut self, name: &[u8], end: usize) {
-        let Some(open) = self.place.as_mut().filter(|open| open.name == name) else { return };
+        let Some(open) = self.location.as_mut().filter(|open| open.name == name) else { return };
         if open.depth > 0 {
             open.depth -= 1;
             return;
         }
         self.blanks.push(Blank::spaces(open.start..end));
-        self.place = None;
+        self.location = None;
     }
 }
 
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn properties_of_places_go() {
+    fn properties_of_locations_are_blanked() {
         for (text, left) in [
             ("<a exif:GPSLatitude='1' b='2'/>", "<a b='2'/>"),
             ("<x><exif:GPSLatitude>1</exif:GPSLatitude><y>2</y></x>", "<x> <y>2</y></x>"),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_with_certainty_goes() {
+    fn ambiguous_text_is_blanked() {
         assert_eq!(blanked("<!DOCTYPE a [<!ENTITY x 'y'>]><a/>"), "");
         assert_eq!(blanked("<\0a\0>\0"), "");
     }

@@ -1,4 +1,4 @@
-//! Pictures with a location, as other programs read them: the location is gone, and nothing else changed.
+//! Pictures with a location, as other programs read them: the location is removed, and nothing else changed.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,12 +25,12 @@ fn tags(path: &Path) -> Vec<String> {
     run("exiftool", &args).lines().map(str::to_owned).collect()
 }
 
-const PLACES: [&str; 8] =
+const LOCATION_PREFIXES: [&str; 8] =
     ["GPS", "City", "Country", "Location", "State", "Sub-location", "Province", "Sublocation"];
 
 fn is_place(tag: &str) -> bool {
     let name = tag.split(']').nth(1).unwrap_or_default().trim_start();
-    PLACES.iter().any(|place| name.starts_with(place)) || tag.starts_with("[GPS]")
+    LOCATION_PREFIXES.iter().any(|location| name.starts_with(location)) || tag.starts_with("[GPS]")
 }
 
 /// Strings that reveal a location in these tests.
@@ -284,10 +284,10 @@ fn box_of(kind: &[u8; 4], contents: &[u8]) -> Vec<u8> {
 
 /// Builds a film that stores its location in every known way.
 fn film() -> Vec<u8> {
-    let place = box_of(b"udta", &box_of(b"\xa9xyz", b"\0\x12\x15\xc7+51.5033-000.1277/"));
+    let location = box_of(b"udta", &box_of(b"\xa9xyz", b"\0\x12\x15\xc7+51.5033-000.1277/"));
     let keys = box_of(b"meta", b"com.apple.quicktime.location.ISO6709 +51.5033-000.1277/");
-    let track = box_of(b"trak", &[box_of(b"tkhd", b"a track"), place.clone(), keys.clone()].concat());
-    let movie = box_of(b"moov", &[box_of(b"mvhd", b"a film"), track, place, keys].concat());
+    let track = box_of(b"trak", &[box_of(b"tkhd", b"a track"), location.clone(), keys.clone()].concat());
+    let movie = box_of(b"moov", &[box_of(b"mvhd", b"a film"), track, location, keys].concat());
     let xmp = box_of(b"uuid", b"\xbe\x7a\xcf\xcb\x97\xa9\x42\xe8 exif:GPSLatitude=51.5033");
     [box_of(b"ftyp", b"isom\0\0\0\0isommp42"), box_of(b"mdat", &[7; 5000]), movie, xmp].concat()
 }

@@ -109,18 +109,18 @@ proptest! {
     }
 
     #[test]
-    fn items_of_any_kind(info in bytes(200), places in bytes(200)) {
+    fn items_of_any_kind(info in bytes(200), locations in bytes(200)) {
         let head = part(b"ftyp", b"heic\0\0\0\0");
         let item = part(b"infe", b"\x02\0\0\0\0\x01\0\0Exif\0");
         let info = [&b"\0\0\0\0\0\x01"[..], &item, &info].concat();
-        let places = [&b"\x01\0\0\0\x44\0\0\x02\0\x01"[..], &places].concat();
-        let meta = [&b"\0\0\0\0"[..], &part(b"iinf", &info), &part(b"iloc", &places)].concat();
+        let locations = [&b"\x01\0\0\0\x44\0\0\x02\0\x01"[..], &locations].concat();
+        let meta = [&b"\0\0\0\0"[..], &part(b"iinf", &info), &part(b"iloc", &locations)].concat();
         check(&[head, part(b"meta", &meta)].concat());
     }
 }
 
 #[test]
-fn what_points_to_itself_ends_soon() {
+fn self_references_end_soon() {
     let began = std::time::Instant::now();
     // 5,000 entries that each point to the directory that contains them.
     let mut data = b"II*\0\x08\0\0\0".to_vec();

@@ -27,8 +27,10 @@ fn png(kind: &[u8; 4], data: &[u8]) -> (Vec<u8>, u64) {
 const TITLE: &str = "q7Zt0xVb9KcR2mWf";
 
 fn xmp() -> String {
-    let place = "<exif:GPSLatitude>51,20.4N</exif:GPSLatitude><photoshop:City>Leipzig</photoshop:City>";
-    format!("<x:xmpmeta><rdf:Description>{place}<dc:title>{TITLE}</dc:title></rdf:Description></x:xmpmeta>")
+    let location = "<exif:GPSLatitude>51,20.4N</exif:GPSLatitude><photoshop:City>Leipzig</photoshop:City>";
+    format!(
+        "<x:xmpmeta><rdf:Description>{location}<dc:title>{TITLE}</dc:title></rdf:Description></x:xmpmeta>"
+    )
 }
 
 /// An XMP chunk. Returns its data and the length of what precedes the text.
@@ -50,7 +52,7 @@ fn edits(file: &[u8], ranges: &[(u64, u64)]) -> Edits {
     let decision = policy.match_path(b"/a.png").class().decide(Op::Read, &KnownCaller::new(1, 1), file);
     let mut stored = tempfile::tempfile().unwrap();
     stored.write_all(file).unwrap();
-    redact::find(&decision.unseen.unwrap(), &stored).unwrap()
+    redact::find(&decision.redaction.unwrap(), &stored).unwrap()
 }
 
 /// Reads a file with its edits, as a whole and in small pieces at every offset.
@@ -151,8 +153,8 @@ fn hexadecimal() -> Vec<u8> {
 
 /// A film with metadata at every level.
 fn film() -> Vec<u8> {
-    let place = boxed(b"udta", b"+51.5033-000.1277/");
-    let movie = boxed(b"moov", &[boxed(b"trak", &place), place].concat());
+    let location = boxed(b"udta", b"+51.5033-000.1277/");
+    let movie = boxed(b"moov", &[boxed(b"trak", &location), location].concat());
     [boxed(b"ftyp", b"isom\0\0\0\0"), movie, boxed(b"uuid", b"exif:GPSLatitude=51.5033")].concat()
 }
 
@@ -173,11 +175,11 @@ fn files() -> Vec<Vec<u8>> {
     let item = boxed(b"infe", b"\x02\0\0\0\0\x01\0\0Exif\0");
     let info = boxed(b"iinf", &[&b"\0\0\0\0\0\x01"[..], &item].concat());
     let data = [&[0; 4][..], &exif()].concat();
-    let place = |at: u32| {
+    let location = |at: u32| {
         let extent = [at.to_be_bytes(), (data.len() as u32).to_be_bytes()].concat();
         boxed(b"iloc", &[&b"\x01\0\0\0\x44\0\0\x01\0\x01\0\0\0\0\0\x01"[..], &extent].concat())
     };
-    let meta = |at| boxed(b"meta", &[&[0; 4][..], &info, &place(at)].concat());
+    let meta = |at| boxed(b"meta", &[&[0; 4][..], &info, &location(at)].concat());
     let kind = boxed(b"ftyp", b"heic\0\0\0\0");
     let at = (kind.len() + meta(0).len() + 8) as u32;
     let heic = [kind, meta(at), boxed(b"mdat", &data), boxed(b"mpvd", &film())].concat();
@@ -211,11 +213,11 @@ proptest! {
         ranges in proptest::collection::vec((0.0..1.0f64, 1..200u64), 1..4),
     ) {
         for (index, file) in files().iter().enumerate() {
-            let place = |(part, length): &(f64, u64)| {
+            let location = |(part, length): &(f64, u64)| {
                 let start = (file.len() as f64 * part) as u64;
                 (start, start + length)
             };
-            let ranges: Vec<_> = ranges.iter().map(place).collect();
+            let ranges: Vec<_> = ranges.iter().map(location).collect();
             let located = seen(file, &redact::location(&&file[..]).unwrap());
             let seen = seen(file, &edits(file, &ranges));
             prop_assert!(ranges.iter().all(|range| is_hidden(&seen, *range)), "{} {:?}", index, ranges);

@@ -78,11 +78,11 @@ fn the_first_rule_that_matches_decides() {
     assert!(class.is_name_constant(), "the name is for all");
     // Unknown properties count against the caller.
     let nobody_knows = class.decide(Op::Write, &KnownCaller::new(1000, 1000).with_groups(None), &NoContent);
-    assert!(nobody_knows.unsure && nobody_knows.outcome.name() == "deny (EPERM)");
+    assert!(nobody_knows.is_uncertain && nobody_knows.outcome.name() == "deny (EPERM)");
 }
 
 #[test]
-fn nothing_is_asked_where_no_rule_is() {
+fn names_without_rules_need_no_decision() {
     let policy = policy("[[rule]]\npath = \"/a/b/**\"\naction = \"read-only\"");
     assert!(policy.match_path(b"/c").is_free() && !policy.match_path(b"/a").is_free());
     assert!(policy.match_path(b"/a").class().is_free() && !policy.match_path(b"/a/b").class().is_free());
@@ -102,7 +102,7 @@ fn programs_are_told_apart() {
     assert_eq!(read(&KnownCaller::new(1, 1).with_program("/usr/bin/gallery")).outcome, Outcome::Allow);
     assert_eq!(read(&KnownCaller::new(1, 1).with_program("/bin/cat")).outcome.name(), "deny (EACCES)");
     let unknown = read(&KnownCaller::new(1, 1));
-    assert!(unknown.unsure && unknown.outcome.name() == "deny (EACCES)");
+    assert!(unknown.is_uncertain && unknown.outcome.name() == "deny (EACCES)");
 }
 
 #[test]
@@ -116,11 +116,11 @@ fn content_decides_where_it_is_asked_for() {
     assert_eq!(read(b"\x7fELF"), "deny (EACCES)");
     assert_eq!(read(b"\xff\xd8\xff\xe0"), "redact");
     assert_eq!(read(b"text"), "allow");
-    assert!(class.asks_what() && class.redacts() && !class.is_name_constant());
+    assert!(class.depends_on_content() && class.redacts() && !class.is_name_constant());
 }
 
 #[test]
-fn what_is_not_seen_holds_whatever_a_file_becomes() {
+fn redaction_applies_regardless_of_later_contents() {
     let policy = policy(
         "[[rule]]\npath = \"*\"\nuid = 1\naction = \"redact\"\n\
          [[rule]]\npath = \"*\"\ncontent = \"application/pdf\"\naction = \"redact\"\nbytes = [[0, 9]]\n\
@@ -130,18 +130,18 @@ fn what_is_not_seen_holds_whatever_a_file_becomes() {
     let read = |uid, bytes: &[u8]| class.decide(Op::Read, &KnownCaller::new(uid, 1), bytes);
     let (first, third) = (read(1, b"text"), read(2, b"text"));
     assert_eq!((first.outcome, third.outcome.name()), (Outcome::Allow, "redact"));
-    let seen = |unseen: &Option<Arc<shunt_policy::Redaction>>, bytes: &[u8]| {
+    let seen = |redaction: &Option<Arc<shunt_policy::Redaction>>, bytes: &[u8]| {
         let mut bytes = bytes.to_vec();
-        shunt_policy::redact::find(unseen.as_ref().unwrap(), &&bytes[..]).unwrap().apply(0, &mut bytes);
+        shunt_policy::redact::find(redaction.as_ref().unwrap(), &&bytes[..]).unwrap().apply(0, &mut bytes);
         bytes
     };
     // The redaction does not depend on the file's current contents.
-    assert_eq!(first.unseen, read(1, b"").unseen);
+    assert_eq!(first.redaction, read(1, b"").redaction);
     for (bytes, one, other) in [
         (&b"text and more"[..], &b"text and more"[..], &b"te\0\0 and more"[..]),
         (b"%PDF-and more", b"\0\0\0\0\0\0\0\0\0more", b"\0\0\0\0\0\0\0\0\0more"),
     ] {
-        assert_eq!((&seen(&first.unseen, bytes)[..], &seen(&third.unseen, bytes)[..]), (one, other));
+        assert_eq!((&seen(&first.redaction, bytes)[..], &seen(&third.redaction, bytes)[..]), (one, other));
     }
 }
 
@@ -290,7 +290,7 @@ fn a_graft_is_a_directory_of_which_nothing_is_decided() {
 fn rules_that_a_graft_would_silence_are_refused() {
     let graft = "[[rule]]\npath = \"/data/cache\"\naction = \"graft\"\n";
     let rule = |path: &str, action: &str| format!("[[rule]]\npath = \"{path}\"\naction = \"{action}\"\n");
-    for (text, said) in [
+    for (text, expected) in [
         (
             rule("/data/cache/secret", "hide") + graft,
             "line 4, column 1: cannot graft /data/cache: rule 1 (line 1, hide) comes first",
@@ -314,7 +314,7 @@ fn rules_that_a_graft_would_silence_are_refused() {
         (rule("/data", "graft") + "op = \"read\"\n", "cannot depend on op"),
     ] {
         let error = Policy::parse(&text, &names()).unwrap_err().to_string();
-        assert!(error.contains(said), "{text}\n{error}");
+        assert!(error.contains(expected), "{text}\n{error}");
     }
 }
 
@@ -360,7 +360,7 @@ action = "deny"
 }
 
 #[test]
-fn what_asks_for_more_than_user_and_group_has_no_table() {
+fn rules_beyond_user_and_group_have_no_table() {
     for more in [
         "group = 5",
         "exe = \"/bin/true\"",

@@ -178,11 +178,11 @@ fn explain(error: MirrorError) -> Failure {
 
 fn fs_status(mirror: &Mirror) -> FsStatus {
     let memory = mirror.memory();
-    let watch = mirror.caching().watcher.zip(mirror.heard());
-    let watch = watch.map(|(by, heard)| Watch {
+    let watch = mirror.caching().watcher.zip(mirror.event_counters());
+    let watch = watch.map(|(by, counters)| Watch {
         by: by.to_owned(),
-        events: heard.events,
-        overflows: heard.overflows,
+        events: counters.events,
+        overflows: counters.overflows,
     });
     FsStatus { nodes: memory.nodes, bytes: Some(memory.node_bytes), watch, ..FsStatus::default() }
 }

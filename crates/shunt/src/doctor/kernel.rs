@@ -5,7 +5,7 @@ use std::path::Path;
 
 use shunt_fuse::mount::{KernelOffer, MountError, kernel_offer};
 use shunt_fuse::{Capabilities, Errno};
-use shunt_mirror::lower::watch::Fanotify;
+use shunt_mirror::check_fanotify;
 
 use super::Product::{Ext4, Mirror, Volume};
 use super::kernel_config::KernelConfig;
@@ -147,7 +147,7 @@ fn uring() -> Finding {
 fn fanotify() -> Finding {
     let check = "kernel.fanotify";
     let effect = "changes in the source are watched by inotify: one watch per directory, names elsewhere are cached for 1 s";
-    match Fanotify::new() {
+    match check_fanotify() {
         Ok(_) => Finding::ok(check, "fanotify reports changes of whole file systems"),
         Err(Errno::MFILE) => {
             let message = "the limit of fanotify groups is reached";

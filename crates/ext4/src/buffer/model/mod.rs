@@ -52,12 +52,12 @@ impl Model {
     /// Models `MetadataCache::get`, reduced to its use of the cache.
     fn get(&self, block: u64) {
         loop {
-            let (bytes, departures) = match self.cache.look(block) {
-                Lookup::Here(..) => return,
-                Lookup::Pending(bytes, departures) => (bytes, departures),
-                Lookup::OnDisk(departures) => (self.device.lock()[&block].clone(), departures),
+            let (bytes, generation) = match self.cache.lookup(block) {
+                Lookup::Cached(..) => return,
+                Lookup::Pending(bytes, generation) => (bytes, generation),
+                Lookup::OnDisk(generation) => (self.device.lock()[&block].clone(), generation),
             };
-            if self.cache.insert(block, bytes, BlockKind::Indirect, departures) {
+            if self.cache.insert(block, bytes, BlockKind::Indirect, generation) {
                 return;
             }
         }
@@ -136,7 +136,7 @@ impl Model {
         self.cache.committed(frozen, true);
         // Checkpoint every second transaction.
         if tid % 2 == 0 {
-            self.cache.placed(&self.cache.pending());
+            self.cache.checkpointed(&self.cache.pending());
         }
         assert_eq!(self.gate.committed() + 1, tid);
         self.gate.set_committed(tid);
@@ -196,7 +196,7 @@ fn handles_that_fill_transactions() {
 }
 
 #[test]
-fn nobody_waits_for_ever_where_it_is_given_up() {
+fn abort_wakes_all_waiters() {
     in_many_orders(|| {
         let model = Model::new(4);
         let workers = [(), ()].map(|()| {
@@ -213,7 +213,7 @@ fn nobody_waits_for_ever_where_it_is_given_up() {
 }
 
 #[test]
-fn what_is_half_done_is_never_committed() {
+fn incomplete_change_is_never_committed() {
     in_many_orders(|| {
         let model = Model::new(4);
         let workers = [(), ()].map(|()| {

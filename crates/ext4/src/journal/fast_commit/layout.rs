@@ -6,65 +6,65 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// `fc_tag`.
-pub mod tag {
-    pub const ADD_RANGE: u16 = 1;
-    pub const DEL_RANGE: u16 = 2;
-    pub const CREAT: u16 = 3;
-    pub const LINK: u16 = 4;
-    pub const UNLINK: u16 = 5;
-    pub const INODE: u16 = 6;
-    pub const PAD: u16 = 7;
-    pub const TAIL: u16 = 8;
-    pub const HEAD: u16 = 9;
+pub(crate) mod tag {
+    pub(crate) const ADD_RANGE: u16 = 1;
+    pub(crate) const DEL_RANGE: u16 = 2;
+    pub(crate) const CREAT: u16 = 3;
+    pub(crate) const LINK: u16 = 4;
+    pub(crate) const UNLINK: u16 = 5;
+    pub(crate) const INODE: u16 = 6;
+    pub(crate) const PAD: u16 = 7;
+    pub(crate) const TAIL: u16 = 8;
+    pub(crate) const HEAD: u16 = 9;
 }
 
 /// `struct ext4_fc_tl`.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub struct RecordHeader {
-    pub tag: U16,
-    pub len: U16,
+pub(crate) struct RecordHeader {
+    pub(crate) tag: U16,
+    pub(crate) len: U16,
 }
 
 /// `struct ext4_fc_head`.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub struct Head {
-    pub features: U32,
-    pub tid: U32,
+pub(crate) struct Head {
+    pub(crate) features: U32,
+    pub(crate) tid: U32,
 }
 
 /// `struct ext4_fc_add_range`.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub struct AddRange {
-    pub ino: U32,
-    pub ex: crate::layout::Extent,
+pub(crate) struct AddRange {
+    pub(crate) ino: U32,
+    pub(crate) ex: crate::layout::Extent,
 }
 
 /// `struct ext4_fc_del_range`.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub struct DelRange {
-    pub ino: U32,
-    pub lblk: U32,
-    pub len: U32,
+pub(crate) struct DelRange {
+    pub(crate) ino: U32,
+    pub(crate) lblk: U32,
+    pub(crate) len: U32,
 }
 
 /// `struct ext4_fc_dentry_info`, followed by the name.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub struct Dentry {
-    pub parent_ino: U32,
-    pub ino: U32,
+pub(crate) struct Dentry {
+    pub(crate) parent_ino: U32,
+    pub(crate) ino: U32,
 }
 
 /// `struct ext4_fc_tail`. The rest of the block is unused.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub struct Tail {
-    pub tid: U32,
-    pub crc: U32,
+pub(crate) struct Tail {
+    pub(crate) tid: U32,
+    pub(crate) crc: U32,
 }
 
 const _: () = {

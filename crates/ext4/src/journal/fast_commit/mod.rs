@@ -2,7 +2,7 @@
 //!
 //! Each record describes the resulting state, not the operation, so that replay is idempotent.
 
-pub mod layout;
+pub(crate) mod layout;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +17,7 @@ use layout::{AddRange, DelRange, Dentry, Head, RecordHeader, Tail, tag};
 /// A change recorded by a fast commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Maps blocks of an inode as this extent says.
+    /// Maps blocks of an inode to this extent.
     Add { inode: u32, extent: [u8; size_of::<Extent>()] },
     /// Makes a range of an inode a hole.
     Delete { inode: u32, logical: u32, length: u32 },

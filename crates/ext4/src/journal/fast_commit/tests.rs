@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::block_mapping::{MappedRange, Mapping};
 use crate::device::MemoryDevice;
 use crate::journal::layout::{BlockHeader, JournalCompat, JournalIncompat, RawJournalSuperblock};
-use crate::mapped_range::{MappedRange, Mapping};
 
 const RING: u32 = 1088;
 
@@ -18,11 +18,11 @@ fn changes(blocks: &[Vec<u8>]) -> Result<Vec<Change>> {
     let superblock = JournalSuperblock::parse(&bytes, 1024, RING)?;
     assert_eq!((superblock.compat, superblock.end, superblock.fast), (JournalCompat::empty(), 1024, 1025));
     let mut bytes = vec![0; RING as usize * 1024];
-    for (place, block) in blocks.iter().enumerate() {
-        bytes[(1025 + place) * 1024..][..block.len()].copy_from_slice(block);
+    for (index, block) in blocks.iter().enumerate() {
+        bytes[(1025 + index) * 1024..][..block.len()].copy_from_slice(block);
     }
     let map = |logical, limit| {
-        Ok(MappedRange { logical, length: limit, place: Mapping::Written(u64::from(logical)) })
+        Ok(MappedRange { logical, length: limit, mapping: Mapping::Written(u64::from(logical)) })
     };
     let log = JournalArea::internal(Arc::new(MemoryDevice::new(bytes)), 10, RING, map)?;
     read(&log, &superblock, 7)
@@ -54,7 +54,7 @@ fn head(tid: u32) -> Vec<u8> {
 }
 
 #[test]
-fn every_record_is_read() {
+fn every_fast_commit_record_is_parsed() {
     let name = |kind| record(kind, &[words(&[2, 12]), b"name".to_vec()].concat());
     let mut first = head(7);
     first.extend(record(tag::ADD_RANGE, &words(&[12, 3, 4, 500])));
@@ -88,7 +88,7 @@ fn every_record_is_read() {
 }
 
 #[test]
-fn what_is_no_fast_commit_is_none() {
+fn invalid_fast_commit_is_ignored() {
     assert_eq!(changes(&[]).unwrap(), []);
     assert_eq!(changes(&[tail(head(8), &[], 8)]).unwrap(), []);
     assert_eq!(changes(&[tail(Vec::new(), &[], 7)]).unwrap(), []);
@@ -98,7 +98,7 @@ fn what_is_no_fast_commit_is_none() {
 }
 
 #[test]
-fn a_full_area_is_read_to_its_end() {
+fn full_fast_commit_area_is_read_completely() {
     let name = record(tag::LINK, &[words(&[2, 12]), b"name".to_vec()].concat());
     let one = |n: usize| tail(if n == 0 { [head(7), name.clone()].concat() } else { name.clone() }, &[], 7);
     let mut blocks: Vec<_> = (0..63).map(one).collect();

@@ -127,7 +127,7 @@ fn check_places(
         if block >= end || block < geometry.first_data_block.into() {
             return wrong(block, copy, "not of this file system");
         }
-        if log.holds(block, 1) {
+        if log.overlaps(block, 1) {
             return wrong(block, copy, "the journal's own");
         }
     }
@@ -146,7 +146,7 @@ fn check_copies(log: &JournalArea, superblock: &JournalSuperblock, found: &Found
     let mut damaged: Option<Damaged> = None;
     for copy in found.copies.values() {
         log.read(copy.at, &mut block)?;
-        let is_older = |known: &Damaged| super::is_after(known.sequence, copy.sequence);
+        let is_older = |damaged: &Damaged| super::is_after(damaged.sequence, copy.sequence);
         if sums.copy(copy.sequence, &block) != copy.sum && damaged.as_ref().is_none_or(is_older) {
             damaged = Some(Damaged { at: copy.at, sequence: copy.sequence });
         }

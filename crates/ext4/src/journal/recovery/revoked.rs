@@ -3,7 +3,7 @@
 use zerocopy::FromBytes;
 
 use crate::error::Corruption;
-use crate::journal::layout::{BLOCK_TAIL, JournalIncompat, RevokeHeader};
+use crate::journal::layout::{BLOCK_TAIL_BYTES, JournalIncompat, RevokeHeader};
 
 /// Iterates over the file system blocks that a revoke block lists.
 pub(super) fn blocks(
@@ -11,7 +11,7 @@ pub(super) fn blocks(
     features: JournalIncompat,
 ) -> Result<impl Iterator<Item = u64>, Corruption> {
     let sums = features.intersects(JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3);
-    let end = bytes.len() - if sums { BLOCK_TAIL } else { 0 };
+    let end = bytes.len() - if sums { BLOCK_TAIL_BYTES } else { 0 };
     let (header, _) =
         RevokeHeader::read_from_prefix(bytes).map_err(|_| Corruption::new("revocation block: too short"))?;
     let count = header.count.get() as usize;

@@ -42,7 +42,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Reports whether recovery yields an intact superblock, whatever its current state.
+    /// Reports whether recovery yields an intact superblock, regardless of its current state.
     pub(crate) fn has_superblock(&self) -> bool {
         self.superblock
     }
@@ -103,24 +103,24 @@ impl<'a> Scan<'a> {
         let mut at = self.superblock.start;
         while until != Some(found.next) && self.read(at)? {
             let Some(blocktype) = self.type_of(found.next) else { break };
-            let here = at;
+            let block = at;
             at = self.superblock.after(at);
             match blocktype {
-                block_type::DESCRIPTOR => at = self.descriptor(here, at, found.next, &mut open)?,
+                block_type::DESCRIPTOR => at = self.descriptor(block, at, found.next, &mut open)?,
                 block_type::REVOKE => {
-                    if self.sums.is_some_and(|sums| !sums.tail_is_right(&self.block)) {
-                        open.wrong.get_or_insert(here);
+                    if self.sums.is_some_and(|sums| !sums.is_tail_valid(&self.block)) {
+                        open.wrong.get_or_insert(block);
                     }
-                    open.revocations.push(here);
+                    open.revocations.push(block);
                 }
                 block_type::COMMIT => {
                     let commit = self.commit_header();
                     let time = (commit.commit_sec.get(), commit.commit_nsec.get());
-                    match self.judge(here, &commit, time, last_time, found.next, &open)? {
+                    match self.check_commit(block, &commit, time, last_time, found.next, &open)? {
                         Verdict::Complete => {}
-                        Verdict::Torn(why) => {
+                        Verdict::Torn(reason) => {
                             tracing::info!(
-                                "journal: transaction {} is incomplete and is not replayed: {why}",
+                                "journal: transaction {} is incomplete and is not replayed: {reason}",
                                 found.next
                             );
                             break;
@@ -157,8 +157,8 @@ impl<'a> Scan<'a> {
     /// Returns the type of the block just read; `None` if it is not a journal block of this transaction.
     fn type_of(&self, sequence: u32) -> Option<u32> {
         let (header, _) = BlockHeader::read_from_prefix(&self.block).ok()?;
-        let is_ours = header.magic.get() == JOURNAL_MAGIC && header.sequence.get() == sequence;
-        is_ours.then(|| header.blocktype.get())
+        let is_valid = header.magic.get() == JOURNAL_MAGIC && header.sequence.get() == sequence;
+        is_valid.then(|| header.blocktype.get())
     }
 
     fn commit_header(&self) -> CommitHeader {
@@ -166,9 +166,9 @@ impl<'a> Scan<'a> {
     }
 
     /// Collects the tags of a descriptor, and skips the logged blocks behind it.
-    fn descriptor(&mut self, here: u32, mut at: u32, sequence: u32, open: &mut Open) -> Result<u32> {
-        if self.sums.is_some_and(|sums| !sums.tail_is_right(&self.block)) {
-            open.wrong.get_or_insert(here);
+    fn descriptor(&mut self, block: u32, mut at: u32, sequence: u32, open: &mut Open) -> Result<u32> {
+        if self.sums.is_some_and(|sums| !sums.is_tail_valid(&self.block)) {
+            open.wrong.get_or_insert(block);
         }
         let version_1 = self.superblock.compat.contains(JournalCompat::CHECKSUM);
         if version_1 {
@@ -191,9 +191,9 @@ impl<'a> Scan<'a> {
     }
 
     /// Decides whether the transaction whose commit record was just read is complete.
-    fn judge(
+    fn check_commit(
         &mut self,
-        here: u32,
+        block: u32,
         commit: &CommitHeader,
         time: (u64, u32),
         last_time: (u64, u32),
@@ -201,11 +201,11 @@ impl<'a> Scan<'a> {
         open: &Open,
     ) -> Result<Verdict> {
         let damaged = if let Some(sums) = self.sums {
-            if time < last_time && (open.wrong.is_some() || !sums.commit_is_right(&self.block)) {
+            if time < last_time && (open.wrong.is_some() || !sums.is_commit_valid(&self.block)) {
                 return Ok(Verdict::Torn("its blocks are older than its commit block"));
             }
-            if !sums.commit_is_right(&self.block) {
-                Some(here)
+            if !sums.is_commit_valid(&self.block) {
+                Some(block)
             } else if let Some(wrong) = open.wrong {
                 return Err(wrong_sum(wrong, sequence));
             } else {
@@ -217,14 +217,14 @@ impl<'a> Scan<'a> {
             let right = kind == checksum_type::CRC32 && size == 4 && stored == open.crc32;
             // Transactions from before checksums were enabled have none.
             let none = kind == 0 && size == 0 && stored == 0;
-            (!right && !none).then_some(here)
+            (!right && !none).then_some(block)
         } else {
             None
         };
         let Some(damaged) = damaged else { return Ok(Verdict::Complete) };
         // A commit record torn by a crash is at the very end of the log. If a later transaction follows, the record was once
         // complete, and has been damaged since.
-        let next = self.superblock.after(here);
+        let next = self.superblock.after(block);
         if self.left > 0 {
             self.log.read(next, &mut self.block)?;
             if self.type_of(sequence.wrapping_add(1)).is_some() {

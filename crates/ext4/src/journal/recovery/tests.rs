@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
 use super::*;
+use crate::block_mapping::{MappedRange, Mapping};
 use crate::device::{Event, MemoryDevice, Recorder};
 use crate::error::Error;
 use crate::journal::layout::{
@@ -13,7 +14,6 @@ use crate::journal::layout::{
 };
 use crate::journal::{Tag, TagForm, crc32_be};
 use crate::layout::{Compat, Incompat, RoCompat};
-use crate::mapped_range::{MappedRange, Mapping};
 
 const BLOCK: usize = 1024;
 /// Number of blocks of the file system; the journal is at its end.
@@ -136,8 +136,8 @@ impl Writer {
                     count: (16 + (numbers.len() * size) as u32).into(),
                 };
                 block[..16].copy_from_slice(header.as_bytes());
-                for (place, number) in numbers.iter().enumerate() {
-                    let at = 16 + place * size;
+                for (index, number) in numbers.iter().enumerate() {
+                    let at = 16 + index * size;
                     block[at..at + size].copy_from_slice(&number.to_be_bytes()[8 - size..]);
                 }
                 if let Some(sums) = self.sums() {
@@ -176,7 +176,7 @@ impl Writer {
     fn replay(&self) -> (Result<Recovered>, Vec<u8>, Vec<Event>) {
         let device = Arc::new(Recorder::new(MemoryDevice::new(self.bytes.clone())));
         let map = |logical: u32, limit| {
-            Ok(MappedRange { logical, length: limit, place: Mapping::Written(START + u64::from(logical)) })
+            Ok(MappedRange { logical, length: limit, mapping: Mapping::Written(START + u64::from(logical)) })
         };
         let log = JournalArea::internal(device.clone(), 10, RING, map).unwrap();
         let (superblock, geometry) = (&self.superblock, &geometry());
@@ -198,7 +198,7 @@ fn block(bytes: &[u8], number: u64) -> &[u8] {
 }
 
 #[test]
-fn every_form_is_replayed() {
+fn every_journal_format_is_replayed() {
     use JournalIncompat as I;
     let none = JournalCompat::empty();
     let forms = [
@@ -237,7 +237,7 @@ fn v3() -> Writer {
 }
 
 #[test]
-fn copies_stay_within_the_file_system_and_out_of_the_journal() {
+fn copies_outside_the_file_system_or_in_the_journal_are_refused() {
     for (number, why) in [
         (BLOCKS, "not of this file system"),
         (u64::MAX, "not of this file system"),
@@ -253,7 +253,7 @@ fn copies_stay_within_the_file_system_and_out_of_the_journal() {
 }
 
 #[test]
-fn a_ring_without_an_end_is_told() {
+fn ring_without_end_is_an_error() {
     let mut writer = Writer::new(JournalCompat::empty(), JournalIncompat::REVOKE, 1, 7);
     (0..RING).for_each(|_| writer.step(&Step::Revoke(vec![10])));
     writer.fails("have no end");
@@ -266,7 +266,7 @@ fn a_ring_without_an_end_is_told() {
 }
 
 #[test]
-fn absurd_revocations_are_told() {
+fn invalid_revocations_are_reported() {
     let mut writer = Writer::new(JournalCompat::empty(), JournalIncompat::REVOKE, 1, 7);
     writer.transaction(&[Step::Copies(vec![(10, 1)]), Step::Revoke(vec![11])]);
     let at = (START as usize + 3) * BLOCK + 12;
@@ -282,7 +282,7 @@ fn damage(writer: &mut Writer, at: u32, byte: usize) {
 }
 
 #[test]
-fn damage_within_the_log_is_told_and_at_its_end_is_a_cut() {
+fn corrupt_commit_is_an_error_and_torn_tail_ends_the_log() {
     let make = |features: JournalIncompat| {
         let mut writer = v3();
         writer.superblock.set_features(JournalCompat::empty(), writer.superblock.incompat | features);
@@ -320,7 +320,7 @@ fn damage_within_the_log_is_told_and_at_its_end_is_a_cut() {
 }
 
 #[test]
-fn remains_of_another_age_end_the_log() {
+fn stale_blocks_end_the_log() {
     let mut writer = v3();
     writer.transaction(&[Step::Copies(vec![(10, 1)])]);
     // A transaction left by an older journal: its number fits, but it was committed earlier and under another UUID.
@@ -350,12 +350,12 @@ proptest! {
         (writer.superblock.start, writer.at) = (start, start);
         // Model: logged blocks in order, without those revoked by their own or a later transaction.
         let mut model = std::collections::BTreeMap::new();
-        for (place, steps) in transactions.iter().enumerate() {
+        for (index, steps) in transactions.iter().enumerate() {
             writer.transaction(steps);
             for step in steps {
                 if let Step::Copies(copies) = step {
                     for &(number, byte) in copies {
-                        let revoked = transactions[place..].iter().flatten().any(
+                        let revoked = transactions[index..].iter().flatten().any(
                             |step| matches!(step, Step::Revoke(numbers) if numbers.contains(&number)),
                         );
                         if !revoked {

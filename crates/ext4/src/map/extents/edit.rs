@@ -3,10 +3,10 @@
 //! The only operation replaces the mapping of a range of the file. Nodes on the path are decoded into lists, changed, and written
 //! back. An overflowing node is split, an empty one is freed, and the parent's list is updated accordingly.
 
-use super::node::{self, DEEPEST, Node, ROOM_OF_ROOT};
+use super::node::{self, MAX_DEPTH, MAX_ROOT_ENTRIES, Node};
 use super::node::{Child, Entries};
 use super::splice::splice;
-use crate::allocate::{Allocator, For, Reservation, ReservedAccess};
+use crate::allocate::{Allocator, Purpose, Reservation, ReservedAccess};
 use crate::buffer::{BlockKind, Handle};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
@@ -66,12 +66,12 @@ impl Edit<'_, '_> {
         let mut needed = 0;
         let mut depth = root.depth;
         let mut entries = root.entries();
-        // Number of full nodes in a row, from here down to the leaf.
-        let mut full = entries.len() + more(&entries) > ROOM_OF_ROOT;
+        // Number of full nodes in a row, from this node down to the leaf.
+        let mut full = entries.len() + more(&entries) > MAX_ROOT_ENTRIES;
         let mut run = usize::from(full);
         while let Entries::Inner(children) = &entries {
-            let place = children.partition_point(|child| u64::from(child.first) <= from).saturating_sub(1);
-            let Some(child) = children.get(place) else { break };
+            let index = children.partition_point(|child| u64::from(child.first) <= from).saturating_sub(1);
+            let Some(child) = children.get(index) else { break };
             depth -= 1;
             entries = self.read(child.block, depth)?;
             full = entries.len() + more(&entries) > room;
@@ -82,8 +82,12 @@ impl Edit<'_, '_> {
         }
         let goal = self.goal();
         for _ in 0..needed {
-            let spare =
-                self.allocator.reserve(&self.fs.store, goal, 1, (For::Metadata, ReservedAccess::Reserved))?;
+            let spare = self.allocator.reserve(
+                &self.fs.store,
+                goal,
+                1,
+                (Purpose::Metadata, ReservedAccess::Reserved),
+            )?;
             self.spare.push(spare);
         }
         Ok(())
@@ -112,17 +116,17 @@ impl Edit<'_, '_> {
             Entries::Inner(children) => children,
         };
         let mut after = Vec::with_capacity(children.len() + 1);
-        for (place, child) in children.iter().enumerate() {
+        for (index, child) in children.iter().enumerate() {
             // A child covers its first block up to that of the next child; the first child also covers everything before it.
-            let low = if place == 0 { 0 } else { u64::from(child.first) };
-            let high = children.get(place + 1).map_or(1 << 32, |next| u64::from(next.first));
+            let low = if index == 0 { 0 } else { u64::from(child.first) };
+            let high = children.get(index + 1).map_or(1 << 32, |next| u64::from(next.first));
             let range = (from.max(low), to.min(high));
             if range.0 >= range.1 {
                 after.push(*child);
                 continue;
             }
-            let here: Vec<MappedExtent> = new.iter().filter_map(|piece| piece.within(range)).collect();
-            after.extend(self.apply_to(*child, depth - 1, range, &here)?);
+            let parts: Vec<MappedExtent> = new.iter().filter_map(|piece| piece.within(range)).collect();
+            after.extend(self.apply_to(*child, depth - 1, range, &parts)?);
         }
         // If all children were freed and `new` is not empty, the first one received the new entries.
         Ok(Entries::Inner(after))
@@ -153,9 +157,9 @@ impl Edit<'_, '_> {
             _ => false,
         };
         let mut children = Vec::new();
-        for (place, part) in after.parts(node::room(&self.fs.geometry), grows).into_iter().enumerate() {
+        for (index, part) in after.parts(node::room(&self.fs.geometry), grows).into_iter().enumerate() {
             let first = part.first();
-            let block = if place == 0 {
+            let block = if index == 0 {
                 self.write(child.block, depth, &part)?;
                 child.block
             } else {
@@ -167,8 +171,8 @@ impl Edit<'_, '_> {
     }
 
     fn set_root(&mut self, mut entries: Entries, mut depth: u16) -> Result<()> {
-        while entries.len() > ROOM_OF_ROOT {
-            if depth == DEEPEST {
+        while entries.len() > MAX_ROOT_ENTRIES {
+            if depth == MAX_DEPTH {
                 return Err(Error::TooLarge);
             }
             let mut children = Vec::new();
@@ -187,7 +191,7 @@ impl Edit<'_, '_> {
                 }
                 [only] => {
                     let below = self.read(only.block, depth - 1)?;
-                    if below.len() > ROOM_OF_ROOT {
+                    if below.len() > MAX_ROOT_ENTRIES {
                         break;
                     }
                     self.drop_node(only.block)?;
@@ -197,11 +201,11 @@ impl Edit<'_, '_> {
                 _ => break,
             }
         }
-        node::put(&mut self.inode.block, depth, ROOM_OF_ROOT, &entries);
+        node::put(&mut self.inode.block, depth, MAX_ROOT_ENTRIES, &entries);
         Ok(())
     }
 
-    fn seal(&self, depth: u16) -> BlockKind {
+    fn kind(&self, depth: u16) -> BlockKind {
         BlockKind::Extents(self.inode.number, self.inode.generation, depth)
     }
 
@@ -210,7 +214,7 @@ impl Edit<'_, '_> {
         let room = node::room(geometry);
         let seed = self.inode.seed(geometry);
         let verify = |bytes: &[u8]| Ok(super::verify(geometry, seed, depth, bytes)?);
-        self.handle.change(block, self.seal(depth), verify, |bytes| {
+        self.handle.change(block, self.kind(depth), verify, |bytes| {
             node::put(bytes, depth, room, entries);
             Ok(())
         })
@@ -226,7 +230,7 @@ impl Edit<'_, '_> {
             None => self.allocator.take_one(self.handle, self.goal(), ReservedAccess::Reserved)?,
         };
         let room = node::room(&self.fs.geometry);
-        self.handle.create(block, self.seal(depth), |bytes| node::put(bytes, depth, room, entries))?;
+        self.handle.create(block, self.kind(depth), |bytes| node::put(bytes, depth, room, entries))?;
         self.inode.blocks += u64::from(self.fs.geometry.block_size / 512);
         Ok(block)
     }

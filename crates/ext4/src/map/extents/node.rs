@@ -50,9 +50,9 @@ impl Entries {
 }
 
 /// Maximum depth: five levels of the smallest blocks address every block of a file.
-pub(super) const DEEPEST: u16 = 5;
+pub(super) const MAX_DEPTH: u16 = 5;
 
-pub(super) const ENTRY: usize = size_of::<Extent>();
+pub(super) const ENTRY_BYTES: usize = size_of::<Extent>();
 
 /// A node with validated header.
 pub(super) struct Node<'a> {
@@ -70,28 +70,28 @@ impl<'a> Node<'a> {
         if header.magic.get() != EXTENT_MAGIC {
             return wrong(format!("invalid magic {:#06x}", header.magic));
         }
-        if header.depth.get() > DEEPEST {
-            return wrong(format!("depth {} is more than {DEEPEST}", header.depth));
+        if header.depth.get() > MAX_DEPTH {
+            return wrong(format!("depth {} is more than {MAX_DEPTH}", header.depth));
         }
-        if entries > max || max > rest.len() / ENTRY {
+        if entries > max || max > rest.len() / ENTRY_BYTES {
             return wrong(format!("invalid entry count {entries} or maximum {max} in {} bytes", rest.len()));
         }
         if header.depth.get() > 0 && entries == 0 {
             return wrong("index node without entries".into());
         }
-        Ok(Self { depth: header.depth.get(), entries: &rest[..entries * ENTRY] })
+        Ok(Self { depth: header.depth.get(), entries: &rest[..entries * ENTRY_BYTES] })
     }
 
     pub(super) fn first_blocks(&self) -> impl ExactSizeIterator<Item = u32> {
         let first = |entry: &[u8]| u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
-        self.entries.chunks_exact(ENTRY).map(first)
+        self.entries.chunks_exact(ENTRY_BYTES).map(first)
     }
 
     /// Returns the position of the last entry that starts at or before `logical`.
     pub(super) fn find(&self, logical: u32) -> Option<usize> {
-        let count = self.entries.len() / ENTRY;
-        let first = |place: usize| {
-            let at = place * ENTRY;
+        let count = self.entries.len() / ENTRY_BYTES;
+        let first = |slot: usize| {
+            let at = slot * ENTRY_BYTES;
             u32::from_le_bytes(self.entries[at..at + 4].try_into().expect("four bytes"))
         };
         let (mut low, mut high) = (0, count);
@@ -102,45 +102,46 @@ impl<'a> Node<'a> {
         low.checked_sub(1)
     }
 
-    pub(super) fn extent(&self, place: usize) -> Extent {
-        Extent::read_from_bytes(&self.entries[place * ENTRY..][..ENTRY]).expect("twelve bytes")
+    pub(super) fn extent(&self, slot: usize) -> Extent {
+        Extent::read_from_bytes(&self.entries[slot * ENTRY_BYTES..][..ENTRY_BYTES]).expect("twelve bytes")
     }
 
-    pub(super) fn index(&self, place: usize) -> ExtentIndex {
-        ExtentIndex::read_from_bytes(&self.entries[place * ENTRY..][..ENTRY]).expect("twelve bytes")
+    pub(super) fn index(&self, slot: usize) -> ExtentIndex {
+        ExtentIndex::read_from_bytes(&self.entries[slot * ENTRY_BYTES..][..ENTRY_BYTES])
+            .expect("twelve bytes")
     }
 
     /// Decodes all entries, which must have been checked.
     pub(super) fn entries(&self) -> Entries {
-        let places = 0..self.entries.len() / ENTRY;
+        let slots = 0..self.entries.len() / ENTRY_BYTES;
         if self.depth > 0 {
-            let child = |place| {
-                let index = self.index(place);
+            let child = |slot| {
+                let index = self.index(slot);
                 Child { first: index.block.get(), block: leaf(index) }
             };
-            return Entries::Inner(places.map(child).collect());
+            return Entries::Inner(slots.map(child).collect());
         }
-        let piece = |place| {
-            let extent = self.extent(place);
+        let piece = |slot| {
+            let extent = self.extent(slot);
             let (length, written) = length(extent).ok()?;
             Some(MappedExtent { logical: extent.block.get(), length, start: start(extent), written })
         };
-        Entries::Leaf(places.filter_map(piece).collect())
+        Entries::Leaf(slots.filter_map(piece).collect())
     }
 
     /// Checks the properties of a single node: order, lengths, and that blocks are on the device.
     pub(super) fn check(&self, geometry: &Geometry) -> std::result::Result<(), Corruption> {
         let mut end = 0_u64;
-        for (place, first) in self.first_blocks().enumerate() {
+        for (slot, first) in self.first_blocks().enumerate() {
             let first = u64::from(first);
             if first < end {
                 return Err(Corruption::new(format!("extent at block {first} is out of order")));
             }
             end = if self.depth > 0 {
-                geometry.check_blocks(leaf(self.index(place)), 1)?;
+                geometry.check_blocks(leaf(self.index(slot)), 1)?;
                 first + 1
             } else {
-                let extent = self.extent(place);
+                let extent = self.extent(slot);
                 let (length, _) = length(extent)?;
                 geometry.check_blocks(start(extent), length.into())?;
                 first + u64::from(length)
@@ -173,11 +174,11 @@ pub(super) fn length(extent: Extent) -> std::result::Result<(u32, bool), Corrupt
 }
 
 /// Number of entries of the root, in the inode.
-pub(super) const ROOM_OF_ROOT: usize = 4;
+pub(super) const MAX_ROOT_ENTRIES: usize = 4;
 
 /// Number of entries of any other node. By the sizes of blocks and entries, four bytes remain for the checksum.
 pub(super) fn room(geometry: &Geometry) -> usize {
-    (geometry.block_size as usize - size_of::<ExtentHeader>()) / ENTRY
+    (geometry.block_size as usize - size_of::<ExtentHeader>()) / ENTRY_BYTES
 }
 
 /// Encodes a node.
@@ -191,25 +192,25 @@ pub(super) fn put(bytes: &mut [u8], depth: u16, room: usize, entries: &Entries) 
     };
     let (head, rest) = bytes.split_at_mut(size_of::<ExtentHeader>());
     head.copy_from_slice(header.as_bytes());
-    let places = rest.chunks_exact_mut(ENTRY);
+    let slots = rest.chunks_exact_mut(ENTRY_BYTES);
     match entries {
-        Entries::Leaf(list) => places.zip(list).for_each(|(place, piece)| {
+        Entries::Leaf(list) => slots.zip(list).for_each(|(slot, piece)| {
             let extent = Extent {
                 block: piece.logical.into(),
                 len: (piece.length as u16 + if piece.written { 0 } else { UNWRITTEN_ABOVE }).into(),
                 start_hi: ((piece.start >> 32) as u16).into(),
                 start_lo: (piece.start as u32).into(),
             };
-            place.copy_from_slice(extent.as_bytes());
+            slot.copy_from_slice(extent.as_bytes());
         }),
-        Entries::Inner(list) => places.zip(list).for_each(|(place, child)| {
+        Entries::Inner(list) => slots.zip(list).for_each(|(slot, child)| {
             let index = ExtentIndex {
                 block: child.first.into(),
                 leaf_lo: (child.block as u32).into(),
                 leaf_hi: ((child.block >> 32) as u16).into(),
                 unused: 0.into(),
             };
-            place.copy_from_slice(index.as_bytes());
+            slot.copy_from_slice(index.as_bytes());
         }),
     }
 }

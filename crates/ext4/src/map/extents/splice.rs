@@ -69,11 +69,11 @@ mod tests {
         fn as_block_by_block(ranges in proptest::collection::vec((0_u32..200, 1_u32..40, 0_u64..3, proptest::bool::ANY), 1..40)) {
             let mut list = Vec::new();
             let mut model = vec![None; 240];
-            for (logical, length, place, written) in ranges {
-                let start = 1000 * place + u64::from(logical);
-                // Place 2 stands for a hole.
+            for (logical, length, region, written) in ranges {
+                let start = 1000 * region + u64::from(logical);
+                // Region 2 stands for a hole.
                 let new: &[MappedExtent] = &[MappedExtent { logical, length, start, written }];
-                let new = if place == 2 { &[] } else { new };
+                let new = if region == 2 { &[] } else { new };
                 let range = (u64::from(logical), u64::from(logical + length));
                 let (after, removed) = splice(&list, range, new);
                 let seen: Vec<_> = removed.iter().flat_map(|piece| (0..piece.length).map(|n| piece.from(n))).collect();
@@ -81,7 +81,7 @@ mod tests {
                 proptest::prop_assert!(seen.iter().map(|piece| (piece.logical, piece.start, piece.written)).eq(expected));
                 for n in 0..length {
                     let block = (start + u64::from(n), written);
-                    model[(logical + n) as usize] = (place != 2).then_some(block);
+                    model[(logical + n) as usize] = (region != 2).then_some(block);
                 }
                 list = after;
             }
@@ -92,16 +92,16 @@ mod tests {
             proptest::prop_assert!(flat == model);
             // Adjacent pieces are merged.
             for pair in list.windows(2) {
-                let goes_on = pair[0].end() == u64::from(pair[1].logical)
+                let is_continued_by = pair[0].end() == u64::from(pair[1].logical)
                     && pair[0].start + u64::from(pair[0].length) == pair[1].start
                     && pair[0].written == pair[1].written;
-                proptest::prop_assert!(!goes_on);
+                proptest::prop_assert!(!is_continued_by);
             }
         }
     }
 
     #[test]
-    fn what_is_too_long_is_cut() {
+    fn long_runs_are_split() {
         let piece = MappedExtent { logical: 0, length: 100_000, start: 7, written: false };
         let (list, _) = splice(&[], (0, 100_000), &[piece]);
         assert_eq!(list.iter().map(|piece| piece.length).collect::<Vec<_>>(), [32767, 32767, 32767, 1699]);

@@ -1,6 +1,6 @@
 //! Changes of indirect block maps.
 
-use super::{DIRECT, entry};
+use super::{DIRECT_BLOCKS, entry};
 use crate::allocate::{Allocator, ReservedAccess};
 use crate::buffer::{BlockKind, Handle};
 use crate::error::{Error, Result};
@@ -11,19 +11,19 @@ use crate::map::MappedExtent;
 /// Maximum length of a file in blocks; block numbers must also fit 32 bits.
 pub(crate) fn longest(geometry: &crate::superblock::Geometry) -> u64 {
     let table = u64::from(geometry.block_size / 4);
-    (DIRECT + table + table * table + table * table * table).min(u32::MAX.into())
+    (DIRECT_BLOCKS + table + table * table + table * table * table).min(u32::MAX.into())
 }
 
 /// Maximum length in blocks of a file without holes that occupies at most `limit` blocks, including its map.
 pub(crate) fn dense(geometry: &crate::superblock::Geometry, limit: u64) -> u64 {
     let table = u64::from(geometry.block_size / 4);
-    let whole = DIRECT + table + table * table + table * table * table;
+    let whole = DIRECT_BLOCKS + table + table * table + table * table * table;
     let map = 1 + (1 + table) + (1 + table + table * table);
     if whole + map <= limit {
         return whole;
     }
     // The kernel's formula: subtract the tables of a map that addresses `limit` blocks.
-    let double = limit - DIRECT - table;
+    let double = limit - DIRECT_BLOCKS - table;
     if double < table * table {
         return limit - (1 + 1 + double.div_ceil(table));
     }
@@ -55,9 +55,9 @@ pub(crate) fn replace(
     let table = u64::from(fs.geometry.block_size / 4);
     let mut base = 0;
     let mut span = 1;
-    for (place, slot) in block.chunks_exact_mut(4).enumerate() {
+    for (index, slot) in block.chunks_exact_mut(4).enumerate() {
         // Twelve blocks, then one table each of one, two and three levels.
-        if place as u64 >= DIRECT {
+        if index as u64 >= DIRECT_BLOCKS {
             span *= table;
         }
         let number = edit.slot(entry(slot, 0), base, span)?;
@@ -87,9 +87,9 @@ impl Edit<'_, '_> {
         if span == 1 {
             return Ok(self.block(number, base));
         }
-        let wanted = |piece: &MappedExtent| u64::from(piece.logical) < base + span && piece.end() > base;
-        let wanted = self.new.iter().any(wanted);
-        if number == 0 && !wanted {
+        let needed = |piece: &MappedExtent| u64::from(piece.logical) < base + span && piece.end() > base;
+        let needed = self.new.iter().any(needed);
+        if number == 0 && !needed {
             return Ok(0);
         }
         let store = self.handle.store();
@@ -110,15 +110,15 @@ impl Edit<'_, '_> {
         let below = span / (size as u64 / 4);
         let first = self.range.0.saturating_sub(base) / below;
         let mut changed = false;
-        for place in first..(size as u64 / 4).min((self.range.1 - base).div_ceil(below)) {
-            let before = entry(&table, place);
-            let after = self.slot(before, base + place * below, below)?;
+        for index in first..(size as u64 / 4).min((self.range.1 - base).div_ceil(below)) {
+            let before = entry(&table, index);
+            let after = self.slot(before, base + index * below, below)?;
             if after != before {
-                table[place as usize * 4..][..4].copy_from_slice(&after.to_le_bytes());
+                table[index as usize * 4..][..4].copy_from_slice(&after.to_le_bytes());
                 changed = true;
             }
         }
-        if !wanted && table.iter().all(|&byte| byte == 0) {
+        if !needed && table.iter().all(|&byte| byte == 0) {
             self.allocator.free(self.handle, block, 1)?;
             self.handle.forget(block);
             self.inode.blocks = self.inode.blocks.saturating_sub(units);

@@ -40,7 +40,7 @@ pub(crate) fn commit(
     fs.sync()?;
     drop(fs);
     let blocks = changed(&*before, &after, geometry.block_size)?;
-    if let Some((number, _)) = blocks.iter().find(|(number, _)| recovery.log.holds(*number, 1)) {
+    if let Some((number, _)) = blocks.iter().find(|(number, _)| recovery.log.overlaps(*number, 1)) {
         return Err(Error::Journal(format!("a fast commit changes block {number} of the journal itself")));
     }
     let mut ring = JournalWriter::resume(recovery.log.clone(), recovery.superblock, found.end, found.next);

@@ -64,8 +64,8 @@ impl Image {
     pub fn check(&self) {
         let path = self.path();
         let output = Command::new("e2fsck").args(["-fn"]).arg(&path).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        let output_text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{output_text}{}", String::from_utf8_lossy(&output.stderr));
     }
 
     pub fn path(&self) -> PathBuf {
@@ -93,14 +93,14 @@ impl Image {
     pub fn unmount(&mut self) {
         if std::mem::take(&mut self.mounted) {
             // A process that another test is about to start may briefly inherit files of this one.
-            let patience = Instant::now() + Duration::from_secs(10);
+            let deadline = Instant::now() + Duration::from_secs(10);
             while let Err(error) = run("umount", &[self.mnt().to_str().unwrap()]) {
-                assert!(error.contains("busy") && Instant::now() < patience, "{error}");
+                assert!(error.contains("busy") && Instant::now() < deadline, "{error}");
                 std::thread::sleep(Duration::from_millis(50));
             }
             // The mount briefly stays in mount namespaces that others were just creating.
-            let gone = within(Duration::from_secs(60), || !loops::is_over(&self.path()));
-            assert!(gone, "{} is still mounted", self.path().display());
+            let unmounted = within(Duration::from_secs(60), || !loops::is_over(&self.path()));
+            assert!(unmounted, "{} is still mounted", self.path().display());
         }
     }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use shunt_ext4::device::{Event, Recorder};
 use shunt_ext4::{
-    Error, Fallocate, Filesystem, Inode, Kind, MemoryDevice, Move, MoveMode, New, NewInodeKind, ROOT, SetMode,
+    Error, Fallocate, Filesystem, Inode, Kind, MemoryDevice, Move, NewInode, NewInodeKind, ROOT, RenameMode,
+    SetMode,
 };
 
 use super::image::FILLER;
@@ -70,7 +71,7 @@ pub fn run(base: &[u8], ops: &[Op]) -> Run {
 
 /// Performs operation number `number`.
 pub fn apply(fs: &Filesystem, op: Op, number: usize) -> Result<(), Error> {
-    let new = New { permissions: 0o755, ..New::default() };
+    let new = NewInode { permissions: 0o755, ..NewInode::default() };
     let node = |path: &str| fs.walk(path.as_bytes()).map(|inode| inode.number);
     fn split(path: &str) -> (&str, &str) {
         path.rsplit_once('/').unwrap_or(("", path))
@@ -145,8 +146,8 @@ pub fn apply(fs: &Filesystem, op: Op, number: usize) -> Result<(), Error> {
         }
         Op::Rename(from, to) | Op::Exchange(from, to) => {
             let mode = match op {
-                Op::Exchange(..) => MoveMode::Exchange,
-                _ => MoveMode::Replace,
+                Op::Exchange(..) => RenameMode::Exchange,
+                _ => RenameMode::Replace,
             };
             match fs.rename(parent(from)?, parent(to)?, &Move { mode, whiteout: None })? {
                 Some(replaced) => reap(replaced),

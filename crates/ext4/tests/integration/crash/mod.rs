@@ -90,7 +90,7 @@ fn resumed() -> u64 {
 }
 
 #[test]
-fn every_cut_leaves_a_whole_file_system() {
+fn every_power_cut_leaves_a_consistent_file_system() {
     let Some(images) = image::bases() else { return };
     let time = std::env::var("CRASH_TIME").ok().and_then(|time| time.parse().ok());
     let end = Instant::now() + Duration::from_secs(time.unwrap_or(20));
@@ -133,7 +133,7 @@ fn every_cut_leaves_a_whole_file_system() {
 
 /// The superblock always has the recovery flag while the journal is in use: otherwise, e2fsck reports damage.
 #[test]
-fn a_journal_in_use_is_always_told() {
+fn journal_in_use_is_always_flagged() {
     let Some(images) = image::bases() else { return };
     let mut checker = Checker::new();
     for base in &images {
@@ -161,7 +161,7 @@ fn a_journal_in_use_is_always_told() {
 }
 
 #[test]
-fn a_superblock_written_in_half_is_mended() {
+fn torn_superblock_is_repaired() {
     let Some(images) = image::bases() else { return };
     // With checksums, and long enough for a checkpoint at the end.
     let run = engine::run(&images[0], &ops::workload(ops::long()));
@@ -180,7 +180,7 @@ fn a_superblock_written_in_half_is_mended() {
 }
 
 #[test]
-fn a_device_that_fails_loses_nothing_that_was_synced() {
+fn failing_device_keeps_synced_changes() {
     let Some(images) = image::bases() else { return };
     let mut checker = Checker::new();
     let end = Instant::now() + Duration::from_secs(15);

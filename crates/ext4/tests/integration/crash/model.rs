@@ -87,9 +87,9 @@ impl FsState {
 
     /// Removes nodes without links.
     fn sweep(&mut self) {
-        let gone: Vec<usize> =
+        let unlinked: Vec<usize> =
             self.nodes.keys().copied().filter(|&node| node != 0 && self.links(node) == 0).collect();
-        gone.iter().for_each(|node| drop(self.nodes.remove(node)));
+        unlinked.iter().for_each(|node| drop(self.nodes.remove(node)));
     }
 
     fn file(&mut self, path: &str) -> Option<(&mut Vec<u8>, &mut Option<Vec<u8>>)> {

@@ -6,14 +6,15 @@ use std::process::Command;
 use std::sync::Arc;
 
 use shunt_ext4::{
-    Attributes, Error, Filesystem, Inode, Kind as Type, MemoryDevice, Move, MoveMode, New, NewInodeKind, ROOT,
+    Attributes, Error, Filesystem, Inode, Kind as Type, MemoryDevice, Move, NewInode, NewInodeKind, ROOT,
+    RenameMode,
 };
 use tempfile::TempDir;
 
-use crate::model::ops::{Kind, Op, RenameMode};
+use crate::model::ops::{self, Kind, Op};
 use crate::model::state::{LONG, ModelFs, Node, NodeContent, SHORT};
 
-const NEW: New = New { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+const NEW: NewInode = NewInode { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
 
 /// The engine on an image in memory.
 pub struct Engine {
@@ -132,7 +133,7 @@ impl Engine {
                     Kind::Device => NewInodeKind::CharDevice(300, 70_000),
                 };
                 let link = matches!(kind, Kind::Short | Kind::Long);
-                let new = New { permissions: if link { 0o777 } else { 0o755 }, ..NEW };
+                let new = NewInode { permissions: if link { 0o777 } else { 0o755 }, ..NEW };
                 fs.create(directory, name, what, &new).map(drop)
             }
             Op::Link(from, to) => {
@@ -150,11 +151,11 @@ impl Engine {
             Op::Rename(from, to, how) => {
                 let (from, to) = (self.place(from)?, self.place(to)?);
                 let mode = match how {
-                    RenameMode::Replace | RenameMode::Whiteout => MoveMode::Replace,
-                    RenameMode::Keep => MoveMode::Keep,
-                    RenameMode::Exchange => MoveMode::Exchange,
+                    ops::RenameMode::Replace | ops::RenameMode::Whiteout => RenameMode::Replace,
+                    ops::RenameMode::Keep => RenameMode::Keep,
+                    ops::RenameMode::Exchange => RenameMode::Exchange,
                 };
-                let whiteout = (*how == RenameMode::Whiteout).then_some((0, 0));
+                let whiteout = (*how == ops::RenameMode::Whiteout).then_some((0, 0));
                 match fs.rename(from, to, &Move { mode, whiteout })? {
                     Some(replaced) => self.left(&replaced),
                     None => Ok(()),
@@ -184,7 +185,7 @@ impl Engine {
                 Ok(())
             }
             Op::Nameless => {
-                let made = fs.create_nameless(self.work, &NEW)?.number;
+                let made = fs.create_tmpfile(self.work, &NEW)?.number;
                 self.held.push(made);
                 Ok(())
             }
@@ -328,13 +329,13 @@ impl Engine {
         .unwrap();
         for entry in entries.iter().filter(|entry| !matches!(&*entry.name, b"." | b"..")) {
             let inode = fs.inode(entry.inode).unwrap();
-            let gone = if inode.kind == Type::Directory {
+            let removed = if inode.kind == Type::Directory {
                 self.empty(entry.inode);
                 fs.remove_directory(directory, &entry.name)
             } else {
                 fs.unlink(directory, &entry.name)
             };
-            self.left(&gone.unwrap()).unwrap();
+            self.left(&removed.unwrap()).unwrap();
         }
     }
 }

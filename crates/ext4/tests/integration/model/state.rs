@@ -113,7 +113,7 @@ impl ModelFs {
     }
 
     /// Releases held files, as after a close, or a power failure after a sync.
-    pub fn let_go(&mut self) {
+    pub fn free_unlinked(&mut self) {
         self.held.clear();
         self.sweep();
     }
@@ -233,7 +233,7 @@ impl ModelFs {
                 self.held.remove(0);
             }
             Op::Sync => {}
-            Op::Reopen | Op::Crash => self.let_go(),
+            Op::Reopen | Op::Crash => self.free_unlinked(),
         }
         self.sweep();
         Some(())

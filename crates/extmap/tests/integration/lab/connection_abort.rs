@@ -24,7 +24,7 @@ pub fn eventually(mut so: impl FnMut() -> bool) -> bool {
 }
 
 #[test]
-fn nothing_is_read_after_the_end() {
+fn no_reads_after_disconnect() {
     if !module_is_here() {
         return;
     }
@@ -63,7 +63,7 @@ fn nothing_is_read_after_the_end() {
 }
 
 #[test]
-fn the_end_comes_while_others_read() {
+fn disconnect_during_reads() {
     if !module_is_here() {
         return;
     }
@@ -117,7 +117,7 @@ fn the_end_comes_while_others_read() {
 }
 
 #[test]
-fn files_come_and_go_while_the_end_comes() {
+fn files_change_during_disconnect() {
     if !module_is_here() {
         return;
     }

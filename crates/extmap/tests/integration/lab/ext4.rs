@@ -95,7 +95,7 @@ fn mapped_content(path: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn all_files_are_as_the_kernel_shows_them() {
+fn files_match_the_kernel_mount() {
     if !module_is_here() {
         return;
     }
@@ -129,7 +129,7 @@ fn all_files_are_as_the_kernel_shows_them() {
 }
 
 #[test]
-fn a_journal_that_was_not_replayed_is_no_trap() {
+fn content_of_unreplayed_journal_is_read() {
     if !module_is_here() {
         return;
     }
@@ -151,7 +151,7 @@ fn a_journal_that_was_not_replayed_is_no_trap() {
 }
 
 #[test]
-fn where_it_cannot_be_the_daemon_reads() {
+fn unmappable_files_are_read_by_the_daemon() {
     if !module_is_here() {
         return;
     }
@@ -171,7 +171,7 @@ fn where_it_cannot_be_the_daemon_reads() {
 }
 
 #[test]
-fn devices_and_places_on_disks_are_read_by_default() {
+fn devices_and_partitions_are_mapped_by_default() {
     if !module_is_here() {
         return;
     }
@@ -199,7 +199,7 @@ fn fill_one(root: &Path) {
 }
 
 #[test]
-fn a_killed_daemon_leaves_nothing_behind() {
+fn killed_daemon_releases_the_image() {
     if !module_is_here() {
         return;
     }

@@ -59,7 +59,7 @@ fn write_direct(file: &File, blocks: u64, at: u64) {
 }
 
 #[test]
-fn where_io_ends_nothing_is_allocated() {
+fn io_completion_does_not_allocate() {
     if !module_is_here() {
         return;
     }

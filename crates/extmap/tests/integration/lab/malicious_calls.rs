@@ -31,7 +31,7 @@ fn only_a_device_is_bound() {
 }
 
 #[test]
-fn extents_are_checked_and_taken_whole() {
+fn invalid_extents_are_refused_as_a_whole() {
     if !module_is_here() {
         return;
     }
@@ -70,7 +70,7 @@ fn extents_are_checked_and_taken_whole() {
 }
 
 #[test]
-fn files_of_others_are_refused() {
+fn foreign_files_are_refused() {
     if !module_is_here() {
         return;
     }
@@ -130,7 +130,7 @@ fn calls_are_checked() {
 }
 
 #[test]
-fn limits_hold() {
+fn limits_are_enforced() {
     if !module_is_here() {
         return;
     }
@@ -169,7 +169,7 @@ fn limits_hold() {
 
 /// If the reply cannot be copied out, the ranges stay unreported and no descriptor leaks.
 #[test]
-fn an_answer_that_cannot_be_given_is_not_lost() {
+fn failed_copyout_loses_no_ranges() {
     if !module_is_here() {
         return;
     }

@@ -49,7 +49,7 @@ fn mapped(file: &File, size: usize) -> Vec<u8> {
 }
 
 #[test]
-fn all_ways_of_reading_agree() {
+fn reads_agree_in_every_mode() {
     if !module_is_here() {
         return;
     }
@@ -97,7 +97,7 @@ fn holes_and_data_are_found() {
 }
 
 #[test]
-fn what_is_mapped_later_is_seen() {
+fn later_extents_become_readable() {
     if !module_is_here() {
         return;
     }

@@ -86,7 +86,7 @@ fn holds(path: &Path, number: u64) {
 }
 
 #[test]
-fn what_does_not_fit_into_memory_is_written_and_mapped() {
+fn data_larger_than_memory_is_written_and_mapped() {
     if !module_is_here() {
         return;
     }

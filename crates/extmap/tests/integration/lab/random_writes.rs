@@ -105,7 +105,7 @@ fn same(ours: &[u8], theirs: &[u8], what: &dyn std::fmt::Debug) {
 }
 
 #[test]
-fn random_changes_are_the_same_as_the_kernels() {
+fn random_changes_match_the_kernel() {
     if !module_is_here() {
         return;
     }

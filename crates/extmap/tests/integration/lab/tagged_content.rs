@@ -39,7 +39,7 @@ pub fn check(file: u8, offset: u64, bytes: &[u8]) -> Result<(), String> {
 }
 
 #[test]
-fn strangers_are_seen() {
+fn foreign_content_is_detected() {
     let own = words(7, Some(4096), 64, 1, 2);
     assert_eq!(check(7, 4096, &own), Ok(()));
     assert_eq!(check(7, 123 * 8, &words(7, None, 64, 1, 2)), Ok(()));

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
-use shunt_extmap::{Ask, Connection, Extent, MappedFile};
+use shunt_extmap::{Connection, Extent, MappedFile, Upcall};
 
 use super::disk::{BLOCK, Disk, module_is_here};
 use super::rng::Rng;
@@ -60,9 +60,9 @@ impl BlockAllocator {
             let Some(request) = self.connection.next_request(Duration::from_millis(50)).unwrap() else {
                 continue;
             };
-            let done = match request.ask {
-                Ask::Allocate { offset, length } => self.allocate(request.file, offset, length),
-                Ask::Sync => {
+            let done = match request.upcall {
+                Upcall::Allocate { offset, length } => self.allocate(request.file, offset, length),
+                Upcall::Sync => {
                     self.settle(request.file).map(|()| self.syncs.fetch_add(1, Ordering::SeqCst)).map(drop)
                 }
             };
@@ -189,7 +189,7 @@ fn read_all(file: &File) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_read_and_told() {
+fn written_ranges_are_read_and_reported() {
     if !module_is_here() {
         return;
     }
@@ -260,7 +260,7 @@ fn what_is_written_is_read_and_told() {
 }
 
 #[test]
-fn what_was_not_synced_reads_as_zeros() {
+fn unsynced_data_reads_as_zeros() {
     if !module_is_here() {
         return;
     }
@@ -277,7 +277,7 @@ fn what_was_not_synced_reads_as_zeros() {
 }
 
 #[test]
-fn a_full_device_is_told() {
+fn full_device_returns_enospc() {
     if !module_is_here() {
         return;
     }
@@ -293,7 +293,7 @@ fn a_full_device_is_told() {
 }
 
 #[test]
-fn nothing_is_written_after_the_end() {
+fn no_writes_after_disconnect() {
     if !module_is_here() {
         return;
     }

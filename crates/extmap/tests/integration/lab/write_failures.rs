@@ -31,7 +31,7 @@ fn signal(daemon: &Child, signal: Signal) {
 const SECRET: u8 = 0xee;
 
 #[test]
-fn a_killed_daemon_loses_what_was_not_synced_and_nothing_else() {
+fn killed_daemon_loses_only_unsynced_data() {
     if !module_is_here() {
         return;
     }
@@ -122,7 +122,7 @@ fn sync_does_not_wait_for_a_stopped_daemon() {
 }
 
 #[test]
-fn where_space_ends_what_was_written_stays() {
+fn enospc_keeps_written_data() {
     if !module_is_here() {
         return;
     }
@@ -152,7 +152,7 @@ fn where_space_ends_what_was_written_stays() {
 }
 
 #[test]
-fn fsx_finds_what_it_expects() {
+fn fsx_passes() {
     if !module_is_here() || !Path::new("/lab/fsx").exists() {
         return;
     }

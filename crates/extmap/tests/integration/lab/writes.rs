@@ -53,7 +53,7 @@ pub fn found(image: &Path, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_file_that_grows_is_what_the_kernel_finds() {
+fn growing_file_matches_the_kernel_mount() {
     if !module_is_here() {
         return;
     }
@@ -76,7 +76,7 @@ fn a_file_that_grows_is_what_the_kernel_finds() {
 }
 
 #[test]
-fn a_program_that_others_write_has_no_rights_any_more() {
+fn foreign_write_drops_setuid() {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     if !module_is_here() {
@@ -97,7 +97,7 @@ fn a_program_that_others_write_has_no_rights_any_more() {
 }
 
 #[test]
-fn rights_that_a_file_gets_while_it_is_open_end_with_a_write() {
+fn write_drops_setuid_set_after_open() {
     use std::os::unix::fs::PermissionsExt;
     use std::process::{Command, Stdio};
     if !module_is_here() {
@@ -143,7 +143,7 @@ fn rights_that_a_file_gets_while_it_is_open_end_with_a_write() {
 }
 
 #[test]
-fn a_block_device_is_written_past_its_cache() {
+fn block_device_cache_is_bypassed() {
     if !module_is_here() {
         return;
     }
@@ -187,7 +187,7 @@ fn a_block_device_is_written_past_its_cache() {
 }
 
 #[test]
-fn the_module_is_used_where_nothing_is_said() {
+fn module_is_used_by_default() {
     if !module_is_here() {
         return;
     }
@@ -225,7 +225,7 @@ fn the_module_is_used_where_nothing_is_said() {
 }
 
 #[test]
-fn times_of_reads_are_those_of_the_kernel() {
+fn access_times_match_the_kernel() {
     use std::os::unix::fs::MetadataExt;
     if !module_is_here() {
         return;
@@ -289,7 +289,7 @@ fn map_it(path: &Path) {
 }
 
 #[test]
-fn what_lies_ahead_of_a_file_that_is_made_longer_is_not_written() {
+fn extension_does_not_write_preallocated_blocks() {
     if !module_is_here() {
         return;
     }
@@ -314,7 +314,7 @@ fn what_lies_ahead_of_a_file_that_is_made_longer_is_not_written() {
 }
 
 #[test]
-fn what_nobody_synced_is_there_after_unmounting() {
+fn unsynced_data_is_durable_after_unmount() {
     if !module_is_here() {
         return;
     }

@@ -81,7 +81,7 @@ fn survives(image: &[u8], steps: &[Step], begun: usize) -> Result<(), String> {
 }
 
 #[test]
-fn each_cut_of_the_record() {
+fn every_power_cut_of_the_log() {
     let Ok(path) = std::env::var("CUT_LOG") else {
         eprintln!("skipped: CUT_LOG is not set to a log of writes");
         return;

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_synced_must_be_there() {
+    fn synced_data_must_be_present() {
         let ops = [Op::Create, WRITE, Op::Sync, WRITE];
         assert!(judged(&ops, Some(&written(3, 1))));
         assert!(judged(&ops, Some(&written(3, 3))));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_synced_may_be_there() {
+    fn unsynced_data_may_be_present() {
         let ops = [Op::Create, WRITE, WRITE];
         for right in [None, Some(&[][..]), Some(&[0; 16]), Some(&written(3, 1)), Some(&written(3, 2))] {
             assert!(judged(&ops, right), "{right:x?}");

@@ -15,16 +15,16 @@ fn mount_points_that_will_not_do() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
-    let file = place.outer().join("file");
+    let mount_dir = TestMountDir::new();
+    let file = mount_dir.outer().join("file");
     std::fs::write(&file, "").unwrap();
     let dir = MountOptions::new();
     let root_file = MountOptions::new().root(RootKind::File);
-    assert!(matches!(refused(&place.outer().join("none"), &dir), MountError::Missing(_)));
+    assert!(matches!(refused(&mount_dir.outer().join("none"), &dir), MountError::Missing(_)));
     assert!(matches!(refused(&file, &dir), MountError::NotDirectory(_)));
-    assert!(matches!(refused(&place.path(), &root_file), MountError::IsDirectory(_)));
+    assert!(matches!(refused(&mount_dir.path(), &root_file), MountError::IsDirectory(_)));
     assert!(matches!(refused(&file.join("below"), &dir), MountError::Unreachable { .. }));
-    assert!(place.line().is_none());
+    assert!(mount_dir.line().is_none());
 }
 
 #[test]
@@ -32,10 +32,10 @@ fn a_dead_mount_is_named_as_such() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
+    let mount_dir = TestMountDir::new();
     let opts = MountOptions::new();
-    kill(mount(&place.path(), &opts).unwrap().device);
-    let error = refused(&place.path(), &opts);
+    kill(mount(&mount_dir.path(), &opts).unwrap().device);
+    let error = refused(&mount_dir.path(), &opts);
     assert!(matches!(error, MountError::Dead(_)));
     assert!(error.to_string().contains("shunt umount"), "{error}");
 }
@@ -55,7 +55,7 @@ fn options_that_cannot_be() {
 }
 
 #[test]
-fn what_the_kernel_says_is_passed_on() {
+fn message_of_the_kernel_is_reported() {
     if !can_mount() {
         return;
     }
@@ -66,8 +66,8 @@ fn what_the_kernel_says_is_passed_on() {
 
 #[test]
 fn paths_without_a_fuse_mount() {
-    let place = TestMountDir::new();
-    assert!(matches!(MountPoint::find(&place.path()), Err(MountError::NotMounted(_))));
-    assert!(matches!(MountPoint::find(&place.outer().join("none")), Err(MountError::Missing(_))));
+    let mount_dir = TestMountDir::new();
+    assert!(matches!(MountPoint::find(&mount_dir.path()), Err(MountError::NotMounted(_))));
+    assert!(matches!(MountPoint::find(&mount_dir.outer().join("none")), Err(MountError::Missing(_))));
     assert!(matches!(MountPoint::find(Path::new("/proc")), Err(MountError::NotFuse { .. })));
 }

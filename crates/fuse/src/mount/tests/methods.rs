@@ -48,8 +48,8 @@ fn every_method_sets_every_option() {
         return;
     }
     for method in [MountMethod::Fsopen, MountMethod::Classic, MountMethod::Fusermount] {
-        let place = TestMountDir::new();
-        let mounted = match mount(&place.path(), &everything().method(method)) {
+        let mount_dir = TestMountDir::new();
+        let mounted = match mount(&mount_dir.path(), &everything().method(method)) {
             Err(MountError::NoHelper) => {
                 skip("no fusermount3");
                 continue;
@@ -57,11 +57,11 @@ fn every_method_sets_every_option() {
             done => done.unwrap(),
         };
         assert_eq!(mounted.method, method);
-        check_everything(&place.line().unwrap(), method);
+        check_everything(&mount_dir.line().unwrap(), method);
         assert!(found(&mounted.mount) && mounted.mount.is_mounted());
         assert!(fuse_mounts().unwrap().iter().any(|line| line.id == mounted.mount.old_id()));
         mounted.mount.unmount(Unmount::Normal).unwrap();
-        assert!(place.line().is_none() && !mounted.mount.is_mounted());
+        assert!(mount_dir.line().is_none() && !mounted.mount.is_mounted());
     }
 }
 
@@ -71,10 +71,10 @@ fn defaults_and_strictatime() {
         return;
     }
     for method in [MountMethod::Fsopen, MountMethod::Classic] {
-        let place = TestMountDir::new();
+        let mount_dir = TestMountDir::new();
         let opts = MountOptions::new().method(method);
-        let first = mount(&place.path(), &opts).unwrap();
-        let line = place.line().unwrap();
+        let first = mount(&mount_dir.path(), &opts).unwrap();
+        let line = mount_dir.line().unwrap();
         assert_eq!((line.fstype.as_str(), line.options.as_str()), ("fuse", "rw,nosuid,nodev,relatime"));
         assert_eq!(
             (line.source.to_str(), line.super_options.as_str()),
@@ -82,9 +82,10 @@ fn defaults_and_strictatime() {
         );
         first.mount.unmount(Unmount::Normal).unwrap();
 
-        let _second = mount(&place.path(), &opts.atime(Atime::Strict).nosuid(false).nodev(false)).unwrap();
+        let _second =
+            mount(&mount_dir.path(), &opts.atime(Atime::Strict).nosuid(false).nodev(false)).unwrap();
         // The table shows strictatime as no option.
-        assert_eq!(place.line().unwrap().options, "rw");
+        assert_eq!(mount_dir.line().unwrap().options, "rw");
     }
 }
 
@@ -93,13 +94,13 @@ fn init_is_answered_before_anybody_sees_the_mount() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
+    let mount_dir = TestMountDir::new();
     let detached = prepare(&MountOptions::new()).unwrap();
     assert_eq!(detached.method(), MountMethod::Fsopen);
     answer_init(detached.device().expect("fsopen provides the device before the mount is attached"));
-    assert!(place.line().is_none());
+    assert!(mount_dir.line().is_none());
     let mark = detached.mark().unwrap();
-    let mounted = detached.attach(&place.path()).unwrap();
+    let mounted = detached.attach(&mount_dir.path()).unwrap();
     assert_eq!(mounted.mount.mark(), mark, "the mount id is known before it is attached");
     assert!(found(&mounted.mount));
     assert_eq!(mounted.mount.waiting().unwrap(), 0);
@@ -111,8 +112,8 @@ fn a_file_system_whose_root_is_a_file() {
         return;
     }
     for method in [MountMethod::Fsopen, MountMethod::Classic] {
-        let place = TestMountDir::new();
-        let file = place.outer().join("file");
+        let mount_dir = TestMountDir::new();
+        let file = mount_dir.outer().join("file");
         std::fs::write(&file, "").unwrap();
         let mounted = mount(&file, &MountOptions::new().root(RootKind::File).method(method)).unwrap();
         assert!(line_of(&file).is_some() && found(&mounted.mount));
@@ -122,8 +123,8 @@ fn a_file_system_whose_root_is_a_file() {
 }
 
 /// Makes a loop device over a sparse file, which is detached at the end.
-fn loop_device(place: &TestMountDir) -> Option<Loop> {
-    let image = place.outer().join("image");
+fn loop_device(mount_dir: &TestMountDir) -> Option<Loop> {
+    let image = mount_dir.outer().join("image");
     std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
     Loop::over(&image)
 }
@@ -139,11 +140,11 @@ fn a_block_device_is_mounted_as_fuseblk() {
         return;
     };
     for method in [MountMethod::Fsopen, MountMethod::Classic] {
-        let place = TestMountDir::new();
+        let mount_dir = TestMountDir::new();
         let opts =
             MountOptions::new().blkdev(device.path()).blksize(1024).subtype("shunt.ext4").method(method);
-        let mounted = mount(&place.path(), &opts).unwrap();
-        let line = place.line().unwrap();
+        let mounted = mount(&mount_dir.path(), &opts).unwrap();
+        let line = mount_dir.line().unwrap();
         assert_eq!((line.fstype.as_str(), line.source.to_str()), ("fuseblk.shunt.ext4", Some(device.path())));
         assert!(line.super_options.contains("blksize="), "{line:?}");
         assert_eq!(mounted.mount.waiting().unwrap(), 1, "the control directory of {:?}", mounted.mount.dev());
@@ -158,8 +159,8 @@ fn writers_are_let_loose() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
-    let mounted = mount(&place.path(), &MountOptions::new()).unwrap();
+    let mount_dir = TestMountDir::new();
+    let mounted = mount(&mount_dir.path(), &MountOptions::new()).unwrap();
     let tuning =
         bdi::BdiTuning { max_ratio: Some(100), strict_limit: Some(false), read_ahead_kb: Some(1024) };
     let report = tuning.apply(&mounted.mount);
@@ -218,38 +219,38 @@ fn an_unprivileged_user_mounts_by_fusermount3() {
 }
 
 fn with_users(roles: &[&str]) {
-    let place = TestMountDir::new();
-    std::os::unix::fs::chown(place.path(), Some(65534), Some(65534)).unwrap();
+    let mount_dir = TestMountDir::new();
+    std::os::unix::fs::chown(mount_dir.path(), Some(65534), Some(65534)).unwrap();
     let mode: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(place.outer(), mode).unwrap();
+    std::fs::set_permissions(mount_dir.outer(), mode).unwrap();
     // The build directory may not be accessible to others.
-    let exe = place.outer().join("exe");
+    let exe = mount_dir.outer().join("exe");
     std::fs::copy("/proc/self/exe", &exe).unwrap();
     for role in roles {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&exe);
         as_role(&mut command, UNPRIVILEGED, role);
-        command.env("SHUNT_TEST_PLACE", place.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.env("SHUNT_TEST_PLACE", mount_dir.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         if *role == "stay" {
             assert!(lines.any(|line| line.unwrap() == "mounted"));
-            root_removes_it(&place);
+            root_removes_it(&mount_dir);
         }
         drop(child.stdin.take());
-        let said: Vec<_> = lines.map_while(Result::ok).collect();
-        assert!(child.wait().unwrap().success(), "{role}: {said:?}");
-        assert!(place.line().is_none());
+        let output: Vec<_> = lines.map_while(Result::ok).collect();
+        assert!(child.wait().unwrap().success(), "{role}: {output:?}");
+        assert!(mount_dir.line().is_none());
     }
 }
 
-fn root_removes_it(place: &TestMountDir) {
-    let line = place.line().unwrap();
+fn root_removes_it(mount_dir: &TestMountDir) {
+    let line = mount_dir.line().unwrap();
     assert_eq!((line.fstype.as_str(), line.source.to_str()), ("fuse.shunt.test", Some("a,b")));
     assert!(line.options.contains("nosuid,nodev,noexec") && line.super_options.contains("user_id=65534"));
     // Root has no access, and still finds which mount it is.
-    assert!(std::fs::metadata(place.path()).is_err());
-    let mount = MountPoint::find(&place.path()).unwrap();
+    assert!(std::fs::metadata(mount_dir.path()).is_err());
+    let mount = MountPoint::find(&mount_dir.path()).unwrap();
     assert!(matches!(mount.id(), MountId::Unique(_)));
     mount.unmount(Unmount::Normal).unwrap();
 }

@@ -6,8 +6,8 @@ use super::super::*;
 use super::{TestMountDir, answer_init, can_mount, found, kill};
 use crate::{Attributes, Config, Expiry, FileHandle, FileSystem, FileType, NodeId, Profile, Request};
 
-fn new_mount(place: &TestMountDir) -> Mounted {
-    mount(&place.path(), &MountOptions::new()).unwrap()
+fn new_mount(mount_dir: &TestMountDir) -> Mounted {
+    mount(&mount_dir.path(), &MountOptions::new()).unwrap()
 }
 
 #[test]
@@ -15,19 +15,20 @@ fn a_covered_mount_is_refused() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
-    let below = new_mount(&place);
+    let mount_dir = TestMountDir::new();
+    let below = new_mount(&mount_dir);
     answer_init(&below.device);
-    // Attached without looking at the mount point, which nobody serves here.
-    rustix::mount::mount("none", place.path(), "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+    // Attached without looking at the mount point, which no process serves here.
+    rustix::mount::mount("none", mount_dir.path(), "tmpfs", rustix::mount::MountFlags::empty(), None)
+        .unwrap();
     for how in [Unmount::Normal, Unmount::Lazy, Unmount::Force] {
         assert!(matches!(below.mount.unmount(how), Err(MountError::Covered(_))));
     }
     assert!(below.mount.is_mounted());
-    assert_eq!(place.line().unwrap().fstype, "tmpfs");
-    assert!(matches!(MountPoint::find(&place.path()), Err(MountError::NotFuse { .. })));
+    assert_eq!(mount_dir.line().unwrap().fstype, "tmpfs");
+    assert!(matches!(MountPoint::find(&mount_dir.path()), Err(MountError::NotFuse { .. })));
 
-    rustix::mount::unmount(place.path(), rustix::mount::UnmountFlags::empty()).unwrap();
+    rustix::mount::unmount(mount_dir.path(), rustix::mount::UnmountFlags::empty()).unwrap();
     below.mount.unmount(Unmount::Normal).unwrap();
 }
 
@@ -36,11 +37,11 @@ fn the_next_mount_at_the_same_path_is_another() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
-    let first = new_mount(&place);
+    let mount_dir = TestMountDir::new();
+    let first = new_mount(&mount_dir);
     first.mount.unmount(Unmount::Normal).unwrap();
     drop(first.device);
-    let second = new_mount(&place);
+    let second = new_mount(&mount_dir);
     assert_ne!(first.mount.id(), second.mount.id());
     assert!(matches!(first.mount.unmount(Unmount::Lazy), Err(MountError::NotMounted(_))));
     assert!(second.mount.is_mounted() && found(&second.mount) && !found(&first.mount));
@@ -51,15 +52,15 @@ fn a_dead_mount_is_found_and_removed() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
-    kill(new_mount(&place).device);
-    assert_eq!(std::fs::metadata(place.path()).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
-    let link = place.outer().join("link");
+    let mount_dir = TestMountDir::new();
+    kill(new_mount(&mount_dir).device);
+    assert_eq!(std::fs::metadata(mount_dir.path()).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
+    let link = mount_dir.outer().join("link");
     std::os::unix::fs::symlink("mnt", &link).unwrap();
     let mount = MountPoint::find(&link).unwrap();
-    assert_eq!(mount.path(), place.path().canonicalize().unwrap());
+    assert_eq!(mount.path(), mount_dir.path().canonicalize().unwrap());
     mount.unmount(Unmount::Normal).unwrap();
-    assert!(place.line().is_none());
+    assert!(mount_dir.line().is_none());
 }
 
 #[test]
@@ -67,8 +68,8 @@ fn a_hung_mount_is_found_without_a_request() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
-    let mounted = new_mount(&place);
+    let mount_dir = TestMountDir::new();
+    let mounted = new_mount(&mount_dir);
     answer_init(&mounted.device);
     assert!(found(&mounted.mount));
     assert_eq!(mounted.mount.waiting().unwrap(), 0);
@@ -79,16 +80,16 @@ fn busy_lazy_and_force() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
-    let mounted = new_mount(&place);
-    let user = open(place.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let mount_dir = TestMountDir::new();
+    let mounted = new_mount(&mount_dir);
+    let user = open(mount_dir.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
     let error = mounted.mount.unmount(Unmount::Normal).unwrap_err();
     assert!(matches!(error, MountError::Busy(_)) && error.to_string().contains("fuser -vm"));
     assert!(matches!(mounted.mount.unmount(Unmount::Force), Err(MountError::Busy(_))));
     // Force has aborted the connection all the same.
     assert_eq!(rustix::io::read(&mounted.device, &mut [0; 1 << 14]), Err(rustix::io::Errno::NODEV));
     mounted.mount.unmount(Unmount::Lazy).unwrap();
-    assert!(!mounted.mount.is_mounted() && place.line().is_none());
+    assert!(!mounted.mount.is_mounted() && mount_dir.line().is_none());
     drop(user);
 }
 
@@ -113,10 +114,10 @@ fn abort_ends_waiting_requests() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
-    let mounted = new_mount(&place);
+    let mount_dir = TestMountDir::new();
+    let mounted = new_mount(&mount_dir);
     answer_init(&mounted.device);
-    let path = place.path();
+    let path = mount_dir.path();
     let user = std::thread::spawn(move || std::fs::metadata(path).unwrap_err().raw_os_error());
     while mounted.mount.waiting().unwrap() == 0 {
         std::thread::yield_now();
@@ -146,16 +147,16 @@ fn a_mount_whose_root_was_given_up_is_found_and_removed() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
+    let mount_dir = TestMountDir::new();
     let mounted =
-        crate::mount(WrongRoot, Config::new(Profile::Passthrough), &place.path(), &MountOptions::new())
+        crate::mount(WrongRoot, Config::new(Profile::Passthrough), &mount_dir.path(), &MountOptions::new())
             .unwrap();
-    assert_eq!(std::fs::read_dir(place.path()).unwrap_err().raw_os_error(), Some(libc::EIO));
-    assert_eq!(std::fs::metadata(place.path()).unwrap_err().raw_os_error(), Some(libc::EIO));
-    let mount = MountPoint::find(&place.path()).unwrap();
+    assert_eq!(std::fs::read_dir(mount_dir.path()).unwrap_err().raw_os_error(), Some(libc::EIO));
+    assert_eq!(std::fs::metadata(mount_dir.path()).unwrap_err().raw_os_error(), Some(libc::EIO));
+    let mount = MountPoint::find(&mount_dir.path()).unwrap();
     assert!(mount.is_mounted() && found(&mount));
     mount.unmount(Unmount::Normal).unwrap();
-    assert!(place.line().is_none());
+    assert!(mount_dir.line().is_none());
     mounted.wait().unwrap();
 }
 
@@ -165,8 +166,8 @@ fn a_numbered_mount_is_not_looked_for_behind_links() {
     if !can_mount() {
         return;
     }
-    let place = TestMountDir::new();
-    let outer = place.outer().canonicalize().unwrap();
+    let mount_dir = TestMountDir::new();
+    let outer = mount_dir.outer().canonicalize().unwrap();
     for dir in ["a/mnt", "b/mnt"] {
         std::fs::create_dir_all(outer.join(dir)).unwrap();
         let none = rustix::mount::MountFlags::empty();

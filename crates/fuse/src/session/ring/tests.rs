@@ -39,7 +39,7 @@ fn served_after(spoil: impl FnOnce(&mut PreparedRings)) -> Option<TransportInUse
         skip("FUSE over io_uring is missing or disabled");
         return None;
     }
-    let place = TestMountDir::new();
+    let mount_dir = TestMountDir::new();
     let detached = mount::prepare(&MountOptions::new().fsname("shunt-test")).unwrap();
     let device = detached
         .device()
@@ -51,9 +51,9 @@ fn served_after(spoil: impl FnOnce(&mut PreparedRings)) -> Option<TransportInUse
     spoil(session.agreed.rings.as_mut().expect("rings are prepared"));
     let handle = session.handle();
     let serving = thread::spawn(move || session.run());
-    let mounted = detached.attach(&place.path()).unwrap();
+    let mounted = detached.attach(&mount_dir.path()).unwrap();
     let (report, seen) = mpsc::channel();
-    let path = place.path();
+    let path = mount_dir.path();
     let looking = thread::spawn(move || report.send(std::fs::metadata(path).is_ok()).ok());
     let answered = seen.recv_timeout(REPLY_TIMEOUT);
     if answered.is_err() {
@@ -89,7 +89,7 @@ fn a_refused_register_falls_back_to_the_device() {
 
 #[test]
 fn a_ring_that_cannot_be_used_falls_back_to_the_device() {
-    // The first queue is registered by then. A ring that belongs to another thread cannot be started again.
+    // The first queue is already registered. A ring that belongs to another thread cannot be started again.
     let Some(in_use) = served_after(|prepared| prepared.rings.last().unwrap().start().unwrap()) else {
         return;
     };

@@ -19,9 +19,9 @@ use crate::transport::channel::FileRange;
 use crate::transport::{Afterwards, Channel};
 
 /// Offset in the kernel's header buffer of the first argument of a request.
-const OP_IN: usize = std::mem::offset_of!(UringReqHeader, op_in);
+const OP_IN_OFFSET: usize = std::mem::offset_of!(UringReqHeader, op_in);
 const RING_HEADER_OFFSET: usize = std::mem::offset_of!(UringReqHeader, ring_ent_in_out);
-const HEADER: usize = size_of::<UringReqHeader>();
+const HEADER_BYTES: usize = size_of::<UringReqHeader>();
 /// Offset of the payload: on a page of its own, with room before it for the two parts of a request's head, so that head and
 /// payload can be joined to one message.
 const PAYLOAD_OFFSET: usize = 4096;
@@ -37,7 +37,7 @@ const PARKED: u8 = 4;
 pub(crate) struct Entry {
     queue: Arc<Queue>,
     me: Weak<Entry>,
-    /// Which of [`RETURNED`], [`REPLIED`] and [`PARKED`] happened. The thread that adds the last one has the reply sent.
+    /// Bits of [`RETURNED`], [`REPLIED`] and [`PARKED`] that are set. The thread that adds the last one has the reply sent.
     steps: AtomicU8,
     inner: Mutex<Inner>,
 }
@@ -91,7 +91,7 @@ impl Entry {
         let inner = self.inner.lock();
         let at = |offset| inner.memory.as_ref().map_or(std::ptr::null_mut(), |memory| memory.address(offset));
         [
-            libc::iovec { iov_base: at(0).cast(), iov_len: HEADER },
+            libc::iovec { iov_base: at(0).cast(), iov_len: HEADER_BYTES },
             libc::iovec { iov_base: at(PAYLOAD_OFFSET).cast(), iov_len: self.queue.payload() },
         ]
     }
@@ -152,7 +152,7 @@ impl Entry {
             UringEntInOut { commit_id: inner.commit_id, payload_sz: length as u32, ..Default::default() };
         if let Some(memory) = &mut inner.memory {
             memory[..OutHeader::SIZE].copy_from_slice(header.as_bytes());
-            memory[RING_HEADER_OFFSET..HEADER].copy_from_slice(own.as_bytes());
+            memory[RING_HEADER_OFFSET..HEADER_BYTES].copy_from_slice(own.as_bytes());
         }
         // From here on the memory is the kernel's: a second reply finds no request.
         inner.receiver = None;
@@ -176,7 +176,7 @@ impl Entry {
     ) -> io::Result<()> {
         {
             let mut inner = self.inner.lock();
-            // A handler that replied and panicked afterwards: the entry may serve another request by now.
+            // A handler that replied and panicked afterwards: the entry may already serve another request.
             if inner.unique != unique || inner.reply.is_some() || inner.receiver.is_none() {
                 return Err(Errno::NOENT.into());
             }
@@ -195,7 +195,7 @@ impl Entry {
 
 /// Reads the ring's own part of the header buffer.
 fn own_part(memory: &Memory) -> UringEntInOut {
-    UringEntInOut::read_from_bytes(&memory[RING_HEADER_OFFSET..HEADER]).unwrap_or_default()
+    UringEntInOut::read_from_bytes(&memory[RING_HEADER_OFFSET..HEADER_BYTES]).unwrap_or_default()
 }
 
 /// Joins a request's three parts to one message, by moving the first two in front of the payload. Returns their length and the
@@ -205,12 +205,12 @@ fn lay_out(memory: &mut Memory, room: usize) -> Option<(usize, usize)> {
     let (length, payload) = (header.len as usize, own_part(memory).payload_sz as usize);
     let head = length.checked_sub(payload)?;
     let argument = head.checked_sub(InHeader::SIZE)?;
-    if argument > RING_HEADER_OFFSET - OP_IN || payload > room {
+    if argument > RING_HEADER_OFFSET - OP_IN_OFFSET || payload > room {
         return None;
     }
     let start = PAYLOAD_OFFSET - head;
     memory.copy_within(..InHeader::SIZE, start);
-    memory.copy_within(OP_IN..OP_IN + argument, start + InHeader::SIZE);
+    memory.copy_within(OP_IN_OFFSET..OP_IN_OFFSET + argument, start + InHeader::SIZE);
     Some((head, length))
 }
 

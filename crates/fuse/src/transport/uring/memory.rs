@@ -35,7 +35,7 @@ impl Deref for Memory {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         // SAFETY: mapped and initialised for as long as `self` lives. The kernel writes it between the submission of an entry and
-        // its completion only, and the entry gives nobody access to `self` meanwhile.
+        // its completion only, and the entry gives no other thread access to `self` meanwhile.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }

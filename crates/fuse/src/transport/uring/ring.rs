@@ -23,7 +23,7 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// Room for the one command and, at the end, for its completion beside a late one.
+    /// Room for the one command and, at the end, for its completion in addition to a late one.
     const ENTRIES: u32 = 2;
 
     /// Makes a ring that is disabled, and permanently restricted to device commands: system call filters do not see the

@@ -107,7 +107,7 @@ impl<H: Handler> Device<H> {
             }
             Err(errno) => {
                 self.handler.malformed();
-                tracing::warn!(%errno, "malformed request of a guest refused");
+                tracing::warn!(%errno, "malformed request of a guest: replied EINVAL");
                 exchange.reply(exchange.unique(), Err(Errno::INVAL), &[]).ok();
             }
         }

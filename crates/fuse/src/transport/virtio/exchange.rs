@@ -21,7 +21,7 @@ use crate::transport::message::{Bytes, Message};
 use crate::transport::payload::Payload;
 
 /// Size of a WRITE request without its data.
-const WRITE_HEAD: usize = InHeader::SIZE + size_of::<WriteIn>();
+const WRITE_HEAD_BYTES: usize = InHeader::SIZE + size_of::<WriteIn>();
 
 /// Maximum size of a request in bytes, without the data of a WRITE: attributes of 64 KiB, and names.
 pub(crate) const MAX_REQUEST_BYTES: usize = 128 << 10;
@@ -74,7 +74,7 @@ impl Exchange {
     ) -> Result<(InHeader, Message), Errno> {
         let Chain { memory, request, .. } = &self.chain;
         let mut buffer = buffers.take();
-        let head = request.read(memory, 0, &mut buffer[..WRITE_HEAD]);
+        let head = request.read(memory, 0, &mut buffer[..WRITE_HEAD_BYTES]);
         let header = abi::Request::header(&buffer[..head]).map_err(|_| Errno::INVAL)?;
         if header.len as usize != request.len() {
             return Err(Errno::INVAL);
@@ -85,8 +85,8 @@ impl Exchange {
             }
             self.number.set(header.unique).ok();
         }
-        if header.opcode == Opcode::Write.as_raw() && head == WRITE_HEAD && header.total_extlen == 0 {
-            let length = request.len() - WRITE_HEAD;
+        if header.opcode == Opcode::Write.as_raw() && head == WRITE_HEAD_BYTES && header.total_extlen == 0 {
+            let length = request.len() - WRITE_HEAD_BYTES;
             if length > max_write as usize {
                 return Err(Errno::INVAL);
             }
@@ -192,7 +192,7 @@ impl GuestPayload {
     pub(crate) fn to_vec(&self) -> Result<Vec<u8>, Errno> {
         let Chain { memory, request, .. } = &self.exchange.chain;
         let mut bytes = vec![0; self.length];
-        match request.read(memory, WRITE_HEAD, &mut bytes) == self.length {
+        match request.read(memory, WRITE_HEAD_BYTES, &mut bytes) == self.length {
             true => Ok(bytes),
             false => Err(Errno::FAULT),
         }
@@ -204,6 +204,6 @@ impl GuestPayload {
     /// The error of `pwritev(2)` where nothing was written.
     pub(crate) fn write_to(&self, file: BorrowedFd<'_>, offset: u64) -> Result<usize, Errno> {
         let Chain { memory, request, .. } = &self.exchange.chain;
-        request.write_file(memory, WRITE_HEAD, self.length, file, offset)
+        request.write_file(memory, WRITE_HEAD_BYTES, self.length, file, offset)
     }
 }

@@ -88,13 +88,13 @@ impl Queue {
 
     /// Sets whether the guest should send notifications of further chains. Returns whether some were added before that took
     /// effect.
-    pub(super) fn set_kicks(&self, wanted: bool) -> bool {
+    pub(super) fn set_kicks(&self, enabled: bool) -> bool {
         let Some(ring) = self.ring() else { return false };
         let mut state = ring.get_mut();
         if !state.get_queue().ready() {
             return false;
         }
-        match wanted {
+        match enabled {
             true => state.enable_notification().unwrap_or(false),
             false => state.disable_notification().is_err(),
         }

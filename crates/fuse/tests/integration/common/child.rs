@@ -53,7 +53,7 @@ impl ChildProcess {
     }
 
     /// Receives the next line from the child.
-    pub fn hear(&mut self) -> String {
+    pub fn read_line(&mut self) -> String {
         let mut line = String::new();
         loop {
             line.clear();

@@ -76,7 +76,7 @@ pub struct Fixture {
     pub fs: Arc<TestFs>,
     pub handle: Handle,
     pub point: MountPoint,
-    place: TestMountDir,
+    mount_dir: TestMountDir,
     mounted: Mutex<Option<Mounted>>,
 }
 
@@ -129,18 +129,23 @@ pub fn run_with(plan: Plan, fs: TestFs, body: impl FnOnce(&Fixture)) {
         return;
     }
     let watchdog = Watchdog::start(plan.timeout);
-    let place = TestMountDir::new();
+    let mount_dir = TestMountDir::new();
     let fs = Arc::new(fs);
     let switch = shunt_test_support::rings::keep();
-    let mounted =
-        shunt_fuse::mount::<TestFs>(fs.clone(), plan.config, &place.path(), &plan.options).expect("mount");
+    let mounted = shunt_fuse::mount::<TestFs>(fs.clone(), plan.config, &mount_dir.path(), &plan.options)
+        .expect("mount");
     drop(switch);
     let point = mounted.mount_point().clone();
     watchdog.guard(&point);
     let in_use = mounted.handle().transport();
     assert!(!over_rings() || in_use.transport == Transport::Uring, "SHUNT_TRANSPORT=uring, but {in_use:?}");
-    let fixture =
-        Fixture { fs, handle: mounted.handle().clone(), point, place, mounted: Mutex::new(Some(mounted)) };
+    let fixture = Fixture {
+        fs,
+        handle: mounted.handle().clone(),
+        point,
+        mount_dir,
+        mounted: Mutex::new(Some(mounted)),
+    };
     let ended = catch_unwind(AssertUnwindSafe(|| {
         body(&fixture);
         if let Some(mounted) = fixture.take() {
@@ -177,16 +182,16 @@ pub fn unmount(mut mounted: Mounted) {
 impl Fixture {
     /// Returns a path in the mount.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.place.path().join(name)
+        self.mount_dir.path().join(name)
     }
 
     pub fn root(&self) -> PathBuf {
-        self.place.path()
+        self.mount_dir.path()
     }
 
     /// Returns a path outside the mount.
     pub fn outside(&self, name: &str) -> PathBuf {
-        self.place.outer().join(name)
+        self.mount_dir.outer().join(name)
     }
 
     pub fn caches(&self) -> &Caches {

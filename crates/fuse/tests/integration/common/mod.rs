@@ -90,8 +90,8 @@ impl Rng {
 
 /// Compares bytes; a difference is reported by its position only.
 #[track_caller]
-pub fn assert_same(found: &[u8], wanted: &[u8], what: &str) {
-    assert_eq!(found.len(), wanted.len(), "{what}: length");
-    let differs = found.iter().zip(wanted).position(|(a, b)| a != b);
+pub fn assert_same(found: &[u8], expected: &[u8], what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}: length");
+    let differs = found.iter().zip(expected).position(|(a, b)| a != b);
     assert_eq!(differs, None, "{what}: first difference");
 }

@@ -90,7 +90,7 @@ impl Drop for Mapping {
 /// Returns the number of pages of an open file in the page cache.
 pub fn cached_pages(file: &File) -> usize {
     let length = file.metadata().unwrap().len() as usize;
-    // SAFETY: a mapping that nobody reads through.
+    // SAFETY: a mapping through which nothing is read.
     let at = unsafe {
         libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0)
     };

@@ -14,7 +14,7 @@ pub enum OpenAs {
     Direct,
     /// Passed through to `Content::File`; cached where that is refused.
     Passthrough,
-    /// Cached; direct beside opens that are passed through.
+    /// Cached; direct if there are opens that are passed through.
     Watched,
     /// Cached, with no FLUSH at close.
     NoFlush,

@@ -13,7 +13,7 @@ use super::super::{Caller, Lower, STAT};
 
 /// A timestamp to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NewTime {
+pub(crate) enum NewTime {
     /// The current time.
     Now,
     /// Seconds and nanoseconds since the epoch.
@@ -22,7 +22,7 @@ pub enum NewTime {
 
 /// Attributes to change; `None` leaves one unchanged.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Changes {
+pub(crate) struct Changes {
     /// Permission bits.
     pub mode: Option<u32>,
     /// Owner, as shown in the mount.
@@ -54,7 +54,7 @@ impl Lower {
     ///
     /// # Errors
     /// ESTALE, or the error of `statx(2)`.
-    pub fn stat(&self, id: NodeId, handle: Option<u64>) -> Result<Statx, Errno> {
+    pub(crate) fn stat(&self, id: NodeId, handle: Option<u64>) -> Result<Statx, Errno> {
         let reached = match handle.and_then(|handle| self.files.get_of(id, handle)) {
             Some(file) => InodeFd::File(file),
             None => self.open_path(id)?,
@@ -68,7 +68,7 @@ impl Lower {
     /// # Errors
     /// The error of `chown(2)`, `chmod(2)`, `truncate(2)` or `utimensat(2)`; EWOULDBLOCK while another process holds a
     /// lease on a file to truncate: the caller must then retry the whole change. Changes made before an error stay.
-    pub fn change(&self, id: NodeId, changes: &Changes, caller: Caller) -> Result<Statx, Errno> {
+    pub(crate) fn change(&self, id: NodeId, changes: &Changes, caller: Caller) -> Result<Statx, Errno> {
         self.writable()?;
         let reached = match changes.handle.and_then(|handle| self.files.get_of(id, handle)) {
             Some(file) => InodeFd::File(file),
@@ -126,7 +126,7 @@ impl Lower {
     ///
     /// # Errors
     /// ESTALE, or the error of `fstatfs(2)`.
-    pub fn statvfs(&self, id: NodeId) -> Result<StatVfs, Errno> {
+    pub(crate) fn statvfs(&self, id: NodeId) -> Result<StatVfs, Errno> {
         rustix::fs::fstatvfs(self.open_path(id)?)
     }
 
@@ -134,7 +134,7 @@ impl Lower {
     ///
     /// # Errors
     /// EINVAL if the inode is not a symbolic link.
-    pub fn readlink(&self, id: NodeId) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn readlink(&self, id: NodeId) -> Result<Vec<u8>, Errno> {
         match rustix::fs::readlinkat(self.open_path(id)?, c"", Vec::with_capacity(256)) {
             // The kernel returns ENOENT for an empty path if the descriptor is not a symbolic link.
             Err(Errno::NOENT) => Err(Errno::INVAL),

@@ -54,7 +54,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `mkdir(2)`.
-    pub fn mkdir(
+    pub(crate) fn mkdir(
         &self,
         parent: NodeId,
         name: Component<'_>,
@@ -71,7 +71,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `mknod(2)`.
-    pub fn mknod(
+    pub(crate) fn mknod(
         &self,
         parent: NodeId,
         name: Component<'_>,
@@ -91,7 +91,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `symlink(2)`.
-    pub fn symlink(
+    pub(crate) fn symlink(
         &self,
         parent: NodeId,
         name: Component<'_>,
@@ -104,9 +104,9 @@ impl Lower {
     /// Creates and opens a file.
     ///
     /// # Errors
-    /// The error of `open(2)`. ESTALE if the name exists by now and the flags lack `O_EXCL`: only the client can check
+    /// The error of `open(2)`. ESTALE if the name exists already and the flags lack `O_EXCL`: only the client can check
     /// the caller's permissions on that file, so it must look the name up again.
-    pub fn create(
+    pub(crate) fn create(
         &self,
         parent: NodeId,
         name: Component<'_>,
@@ -135,7 +135,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `open(2)` with `O_TMPFILE`.
-    pub fn tmpfile(
+    pub(crate) fn tmpfile(
         &self,
         parent: NodeId,
         flags: u32,
@@ -161,9 +161,9 @@ impl Lower {
         let file = Arc::new(OpenFile::new(file, found.id, writes(flags), Some(share)));
         let handle = self.files.add(file.clone());
         if found.stat.stx_nlink == 0 {
-            self.hold(handle, &file);
+            self.store_file(handle, &file);
         } else {
-            self.hold_opened(handle, &file, self.removals());
+            self.store_opened(handle, &file, self.removals());
         }
         Ok((found, Opening { handle, file }))
     }
@@ -172,7 +172,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `link(2)`.
-    pub fn link(&self, id: NodeId, parent: NodeId, name: Component<'_>) -> Result<Found, Errno> {
+    pub(crate) fn link(&self, id: NodeId, parent: NodeId, name: Component<'_>) -> Result<Found, Errno> {
         self.writable()?;
         let (from, dir) = (self.open_path(id)?, self.dir(parent)?);
         match rustix::fs::linkat(&from, c"", &dir, name.as_cstr(), AtFlags::EMPTY_PATH) {

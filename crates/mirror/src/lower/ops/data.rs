@@ -9,10 +9,10 @@ use super::super::credentials::KeepSetid;
 use super::super::{Caller, Lower};
 
 /// Maximum bytes per copy. The kernel continues with another request, and the caller can be killed in between.
-const COPY: usize = 16 << 20;
+const MAX_COPY_BYTES: usize = 16 << 20;
 
 /// Maximum bytes per fallocate step; the caller can be killed between two steps.
-const STEP: u64 = 1 << 30;
+const MAX_FALLOCATE_STEP_BYTES: u64 = 1 << 30;
 
 impl Lower {
     /// Runs a write by `caller` to `file`. `kill_setid` clears setuid and setgid, as the kernel does for writers
@@ -20,7 +20,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `write`.
-    pub fn writing<T>(
+    pub(crate) fn writing<T>(
         &self,
         file: BorrowedFd<'_>,
         kill_setid: bool,
@@ -39,7 +39,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of the call, or EINTR.
-    pub fn fallocate(
+    pub(crate) fn fallocate(
         &self,
         file: BorrowedFd<'_>,
         mode: u32,
@@ -50,7 +50,11 @@ impl Lower {
     ) -> Result<(), Errno> {
         let mode = FallocateFlags::from_bits_retain(mode);
         let moves = FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE;
-        let step = if mode.intersects(moves) || lacks_room(file, length) { length } else { STEP };
+        let step = if mode.intersects(moves) || lacks_room(file, length) {
+            length
+        } else {
+            MAX_FALLOCATE_STEP_BYTES
+        };
         self.writing(file, !caller.keeps_setid(), caller, || {
             let (mut offset, mut left) = (offset, length);
             loop {
@@ -72,7 +76,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of the call.
-    pub fn copy(
+    pub(crate) fn copy(
         &self,
         from: (BorrowedFd<'_>, u64),
         to: (BorrowedFd<'_>, u64),
@@ -81,7 +85,7 @@ impl Lower {
     ) -> Result<usize, Errno> {
         let ((source, mut start), (target, mut end)) = (from, to);
         self.writing(target, !caller.keeps_setid(), caller, || {
-            let length = length.min(COPY);
+            let length = length.min(MAX_COPY_BYTES);
             rustix::fs::copy_file_range(source, Some(&mut start), target, Some(&mut end), length)
         })
     }
@@ -90,7 +94,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `close(2)`.
-    pub fn flush(&self, handle: u64) -> Result<(), Errno> {
+    pub(crate) fn flush(&self, handle: u64) -> Result<(), Errno> {
         let copy = rustix::io::dup(&*self.files.get(handle)?)?;
         super::super::sys::close(copy)
     }
@@ -99,7 +103,7 @@ impl Lower {
     ///
     /// # Errors
     /// The first error; the remaining file systems are synced nevertheless.
-    pub fn sync_all(&self) -> Result<(), Errno> {
+    pub(crate) fn sync_all(&self) -> Result<(), Errno> {
         let mut fds = self.mounts.fds();
         if fds.is_empty() {
             fds.push(self.reopen(shunt_fuse::NodeId::ROOT, rustix::fs::OFlags::RDONLY)?.into());
@@ -118,7 +122,7 @@ fn lacks_room(file: BorrowedFd<'_>, length: u64) -> bool {
 ///
 /// # Errors
 /// ENXIO beyond the end of the file.
-pub fn seek(file: BorrowedFd<'_>, offset: u64, hole: bool) -> Result<u64, Errno> {
+pub(crate) fn seek(file: BorrowedFd<'_>, offset: u64, hole: bool) -> Result<u64, Errno> {
     rustix::fs::seek(file, if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) })
 }
 
@@ -126,6 +130,6 @@ pub fn seek(file: BorrowedFd<'_>, offset: u64, hole: bool) -> Result<u64, Errno>
 ///
 /// # Errors
 /// The error of the call.
-pub fn sync(file: BorrowedFd<'_>, data_only: bool) -> Result<(), Errno> {
+pub(crate) fn sync(file: BorrowedFd<'_>, data_only: bool) -> Result<(), Errno> {
     if data_only { rustix::fs::fdatasync(file) } else { rustix::fs::fsync(file) }
 }

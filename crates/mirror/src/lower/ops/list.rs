@@ -19,14 +19,14 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `open(2)`; ENFILE if the limit on open files is reached.
-    pub fn open_dir(&self, id: NodeId, caller: Caller) -> Result<u64, Errno> {
+    pub(crate) fn open_dir(&self, id: NodeId, caller: Caller) -> Result<u64, Errno> {
         let share = self.room_for_open(caller)?;
         let listing = Listing::new(self.reopen(id, DIRECTORY)?).of_user(share);
         Ok(self.open_dirs.add(Arc::new(Mutex::new(listing))))
     }
 
     /// Closes the handle of a directory.
-    pub fn close_dir(&self, handle: u64) {
+    pub(crate) fn close_dir(&self, handle: u64) {
         self.open_dirs.remove(handle);
     }
 
@@ -37,7 +37,7 @@ impl Lower {
     ///
     /// # Errors
     /// EBADF, ENOTDIR, ESTALE, or the error of `getdents64(2)` or `take`.
-    pub fn list(
+    pub(crate) fn list(
         &self,
         id: NodeId,
         handle: Option<u64>,
@@ -83,7 +83,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of the call.
-    pub fn sync_dir(&self, id: NodeId, handle: Option<u64>, data_only: bool) -> Result<(), Errno> {
+    pub(crate) fn sync_dir(&self, id: NodeId, handle: Option<u64>, data_only: bool) -> Result<(), Errno> {
         let sync =
             |dir: BorrowedFd<'_>| if data_only { rustix::fs::fdatasync(dir) } else { rustix::fs::fsync(dir) };
         match handle {

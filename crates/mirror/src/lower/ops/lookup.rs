@@ -47,7 +47,7 @@ impl Lower {
     ///
     /// # Errors
     /// The errors of [`lookup`](Self::lookup).
-    pub fn lookup_at(
+    pub(crate) fn lookup_at(
         &self,
         parent: NodeId,
         dir: BorrowedFd<'_>,
@@ -77,7 +77,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `statx(2)`.
-    pub fn identity(&self, parent: NodeId, name: Component<'_>) -> Result<[u64; 2], Errno> {
+    pub(crate) fn identity(&self, parent: NodeId, name: Component<'_>) -> Result<[u64; 2], Errno> {
         let dir = self.dir(parent)?;
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let stat = rustix::fs::statx(&dir, name.as_cstr(), flags, StatxFlags::INO)?;

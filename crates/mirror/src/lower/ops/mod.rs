@@ -12,9 +12,9 @@ mod search;
 mod special;
 mod xattr;
 
-pub use attributes::{Changes, NewTime};
-pub use data::{seek, sync};
+pub(crate) use attributes::{Changes, NewTime};
+pub(crate) use data::{seek, sync};
 pub use lookup::Found;
 pub use open::Opening;
 pub(super) use open::{filter, writes};
-pub use xattr::XattrAnswer;
+pub(crate) use xattr::XattrAnswer;

@@ -22,7 +22,7 @@ pub struct Opening {
 }
 
 /// Flags that affect the lower file. All others concern the client, or name resolution.
-const PASSED: OFlags = OFlags::RWMODE
+const FORWARDED_FLAGS: OFlags = OFlags::RWMODE
     .union(OFlags::APPEND)
     .union(OFlags::TRUNC)
     .union(OFlags::SYNC)
@@ -36,7 +36,7 @@ const PASSED: OFlags = OFlags::RWMODE
 /// O_NONBLOCK is always set: another process may hold a lease on the file, and waiting for it would block a serving
 /// thread. EWOULDBLOCK means that the lease is being broken; the caller waits by retrying later.
 pub(in super::super) fn filter(flags: u32) -> OFlags {
-    (OFlags::from_bits_retain(flags) & PASSED) | OFlags::NONBLOCK
+    (OFlags::from_bits_retain(flags) & FORWARDED_FLAGS) | OFlags::NONBLOCK
 }
 
 /// Reports whether the flags open a file for writing.
@@ -50,7 +50,7 @@ impl Lower {
     /// the flag; each write request says whether it appends. O_NONBLOCK was added by the daemon.
     pub(in super::super) fn settle(&self, file: &OwnedFd, flags: OFlags) -> Result<(), Errno> {
         // O_NOATIME may be set although the caller did not ask for it.
-        let had = if self.unnoted { rustix::fs::fcntl_getfl(file)? } else { flags };
+        let had = if self.opens_noatime { rustix::fs::fcntl_getfl(file)? } else { flags };
         let rest = had & OFlags::NOATIME;
         match rustix::fs::fcntl_setfl(file, rest) {
             // Append-only files cannot lose O_APPEND.
@@ -65,7 +65,7 @@ impl Lower {
     /// # Errors
     /// The error of `open(2)`; EWOULDBLOCK while another process holds a lease on the file; ENFILE if the limit on open
     /// files is reached; ENXIO if it is not a regular file, which the kernel opens without the daemon.
-    pub fn open_file(
+    pub(crate) fn open_file(
         &self,
         id: NodeId,
         flags: u32,
@@ -91,7 +91,7 @@ impl Lower {
         self.settle(&file, flags)?;
         let file = Arc::new(OpenFile::new(file, id, writes(flags), Some(share)));
         let handle = self.files.add(file.clone());
-        self.hold_opened(handle, &file, removals);
+        self.store_opened(handle, &file, removals);
         Ok(Opening { handle, file })
     }
 
@@ -116,7 +116,7 @@ impl Lower {
     /// Closes a handle.
     pub fn close(&self, handle: u64) {
         if let Some(file) = self.files.remove(handle) {
-            self.let_go(handle, &file);
+            self.release_file(handle, &file);
         }
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! - a directory, by a lookup of `..`: through a private mount it fails with ENOENT for a directory outside the mount's
 //!   root, because the kernel checks the whole path upwards;
-//! - any other inode on a file system that is shown whole, because no other place exists;
+//! - any other inode on a file system that is shown completely, because it has no other directory;
 //! - any other inode by a name: the lower kernel reports a path if it has one, and the path is walked down from the
 //!   source to check that it leads to the same inode. Otherwise the inode may be in the directory where it was last
 //!   seen, which a [search](Lower::search) of the source finds if nothing else does.
@@ -36,7 +36,7 @@ impl Lower {
     ///
     /// # Errors
     /// ESTALE if the inode was deleted, or cannot be proved to lie below the source.
-    pub fn reconnect(&self, id: NodeId) -> Result<Found, Errno> {
+    pub(crate) fn reconnect(&self, id: NodeId) -> Result<Found, Errno> {
         credentials::enter_thread()?;
         if id == NodeId::ROOT {
             return self.found_root();
@@ -65,7 +65,7 @@ impl Lower {
     ///
     /// # Errors
     /// ENOTDIR; ESTALE if the parent is not below the source.
-    pub fn parent(&self, id: NodeId) -> Result<Found, Errno> {
+    pub(crate) fn parent(&self, id: NodeId) -> Result<Found, Errno> {
         credentials::enter_thread()?;
         if id == NodeId::ROOT {
             return self.found_root();
@@ -117,8 +117,8 @@ impl Lower {
         if node.kind == FileType::Directory {
             return self.above(fd).map(drop);
         }
-        let whole = if node.mount == 0 { self.whole } else { self.mounts.is_whole(node.mount) };
-        if known || whole || self.is_at_its_name(node, fd) || self.is_where_seen(node) {
+        let is_fs_root = if node.mount == 0 { self.is_fs_root } else { self.mounts.is_fs_root(node.mount) };
+        if known || is_fs_root || self.is_at_its_name(node, fd) || self.is_where_seen(node) {
             return Ok(());
         }
         Err(Errno::STALE)

@@ -15,7 +15,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `unlink(2)`.
-    pub fn unlink(&self, parent: NodeId, name: Component<'_>) -> Result<(), Errno> {
+    pub(crate) fn unlink(&self, parent: NodeId, name: Component<'_>) -> Result<(), Errno> {
         self.remove(parent, name, AtFlags::empty())
     }
 
@@ -23,7 +23,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `rmdir(2)`.
-    pub fn rmdir(&self, parent: NodeId, name: Component<'_>) -> Result<(), Errno> {
+    pub(crate) fn rmdir(&self, parent: NodeId, name: Component<'_>) -> Result<(), Errno> {
         self.remove(parent, name, AtFlags::REMOVEDIR)
     }
 
@@ -31,9 +31,9 @@ impl Lower {
         self.writable()?;
         let dir = self.dir(parent)?;
         let victim = self.before_loss(dir.as_fd(), name);
-        let open = victim.as_ref().and_then(|victim| self.hold_before_loss(victim.as_fd()));
+        let open = victim.as_ref().and_then(|victim| self.store_before_unlink(victim.as_fd()));
         rustix::fs::unlinkat(&dir, name.as_cstr(), flags)?;
-        self.hold_after_loss(open);
+        self.store_after_unlink(open);
         self.listings.changed(parent);
         self.after_loss(victim);
         Ok(())
@@ -43,7 +43,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `renameat2(2)`.
-    pub fn rename(
+    pub(crate) fn rename(
         &self,
         parent: NodeId,
         name: Component<'_>,
@@ -56,9 +56,9 @@ impl Lower {
         let flags = RenameFlags::from_bits_retain(flags);
         let keeps = flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
         let victim = if keeps { None } else { self.before_loss(to.as_fd(), new_name) };
-        let open = victim.as_ref().and_then(|victim| self.hold_before_loss(victim.as_fd()));
+        let open = victim.as_ref().and_then(|victim| self.store_before_unlink(victim.as_fd()));
         rustix::fs::renameat_with(&from, name.as_cstr(), &to, new_name.as_cstr(), flags)?;
-        self.hold_after_loss(open);
+        self.store_after_unlink(open);
         self.listings.changed(parent);
         self.listings.changed(new_parent);
         self.after_loss(victim);
@@ -99,10 +99,10 @@ impl Lower {
             && stat.stx_nlink == 0
             && let Some(id) = self.nodes.find(&node)
         {
-            self.nameless.put(id, Arc::new(fd));
+            self.unlinked.put(id, Arc::new(fd));
             // A concurrent FORGET would leave a descriptor that nothing removes.
             if self.nodes.get(id).is_err() {
-                self.nameless.remove(id);
+                self.unlinked.remove(id);
             }
         }
     }

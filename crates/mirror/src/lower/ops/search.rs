@@ -48,25 +48,25 @@ impl Lower {
     }
 
     /// Walks the source and records the directory of each inode. `goes_on` is called before each directory with the
-    /// number of `wanted` inodes not found yet; `false` ends the walk.
-    pub(crate) fn search(&self, wanted: &[NodeId], goes_on: impl Fn(usize) -> bool) {
+    /// number of inodes not found yet; `false` ends the walk.
+    pub(crate) fn search(&self, ids: &[NodeId], goes_on: impl Fn(usize) -> bool) {
         if credentials::enter_thread().is_err() {
             return;
         }
         let number = |id: &NodeId| Ident::of(*id).and_then(|ident| numbered(ident.mount, ident.ino));
-        let mut wanted: HashSet<NodeId> = wanted.iter().filter_map(number).collect();
+        let mut missing: HashSet<NodeId> = ids.iter().filter_map(number).collect();
         let mut ahead = Vec::new();
         if let Ok(root) = rustix::fs::openat(&*self.root, c".", LIST | OFlags::CLOEXEC, Mode::empty()) {
-            self.read_ahead(root, 0, Some(NodeId::ROOT), &mut wanted, &mut ahead);
+            self.read_ahead(root, 0, Some(NodeId::ROOT), &mut missing, &mut ahead);
         }
-        while goes_on(wanted.len())
+        while goes_on(missing.len())
             && let Some(Ahead { mount, handle, id }) = ahead.pop()
         {
             // A directory that cannot be opened, or was removed, is skipped.
             if let Some(opener) = self.mounts.opener(mount)
                 && let Ok(dir) = handle.open(opener.fd.as_fd(), LIST)
             {
-                self.read_ahead(dir, mount, id, &mut wanted, &mut ahead);
+                self.read_ahead(dir, mount, id, &mut missing, &mut ahead);
             }
         }
     }
@@ -82,13 +82,13 @@ impl Lower {
         dir: OwnedFd,
         mount: u16,
         id: Option<NodeId>,
-        wanted: &mut HashSet<NodeId>,
+        missing: &mut HashSet<NodeId>,
         ahead: &mut Vec<Ahead>,
     ) {
         let mut met = |mount, ino| {
             if let (Some(node), Some(id)) = (numbered(mount, ino), id) {
                 self.hints.note(node, id);
-                wanted.remove(&node);
+                missing.remove(&node);
             }
         };
         let walked = Listing::new(dir).walk(0, |dir, entry| {

@@ -16,7 +16,7 @@ use super::super::{Lower, sys};
 /// program, but forwards them unchecked for any other.
 ///
 /// The flag commands are declared with a `long` and carry an `int`.
-const PASSED: [(u32, usize, bool); 4] = [
+const FORWARDED_COMMANDS: [(u32, usize, bool); 4] = [
     (0x8008_6601, 4, false),  // FS_IOC_GETFLAGS
     (0x4008_6602, 4, true),   // FS_IOC_SETFLAGS
     (0x801c_581f, 28, false), // FS_IOC_FSGETXATTR
@@ -30,7 +30,7 @@ impl Lower {
     /// # Errors
     /// ENOTTY for commands that are not passed through, EWOULDBLOCK while another process holds a lease on the file, or
     /// the error of the lower file system.
-    pub fn ioctl(
+    pub(crate) fn ioctl(
         &self,
         id: NodeId,
         handle: Option<u64>,
@@ -39,7 +39,7 @@ impl Lower {
         room: usize,
     ) -> Result<(i32, Vec<u8>), Errno> {
         let &(command, size, changes) =
-            PASSED.iter().find(|passed| passed.0 == command).ok_or(Errno::NOTTY)?;
+            FORWARDED_COMMANDS.iter().find(|forwarded| forwarded.0 == command).ok_or(Errno::NOTTY)?;
         if changes {
             self.writable()?;
             // The kernel's own request has exactly this size; a caller's would have that of the declared type.
@@ -47,7 +47,7 @@ impl Lower {
                 return Err(Errno::NOTTY);
             }
         }
-        let mut buffer = [0u64; sys::IOCTL_ROOM / 8];
+        let mut buffer = [0u64; sys::MAX_IOCTL_BYTES / 8];
         for (word, bytes) in buffer.iter_mut().zip(data[..data.len().min(size)].chunks(8)) {
             let mut whole = [0; 8];
             whole[..bytes.len()].copy_from_slice(bytes);

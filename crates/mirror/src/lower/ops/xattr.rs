@@ -12,11 +12,11 @@ use super::super::sys::ProcPath;
 use super::super::{Caller, Lower};
 
 /// `XATTR_SIZE_MAX` and `XATTR_LIST_MAX`.
-const LARGEST: usize = 65_536;
+const MAX_XATTR_BYTES: usize = 65_536;
 
 /// An attribute value or a list of names, or only its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum XattrAnswer {
+pub(crate) enum XattrAnswer {
     /// Its size in bytes.
     Size(usize),
     /// Its contents.
@@ -38,7 +38,7 @@ impl Lower {
     ///
     /// # Errors
     /// ENODATA, ERANGE, EOPNOTSUPP, or another error of `getxattr(2)`.
-    pub fn getxattr(&self, id: NodeId, name: &CStr, room: usize) -> Result<XattrAnswer, Errno> {
+    pub(crate) fn getxattr(&self, id: NodeId, name: &CStr, room: usize) -> Result<XattrAnswer, Errno> {
         let reached = self.open_path(id)?;
         // O_PATH descriptors do not support attribute calls; the path under /proc does.
         let path = ProcPath::new(&reached);
@@ -51,7 +51,7 @@ impl Lower {
             };
             return Ok(XattrAnswer::Size(size));
         }
-        value.reserve_exact(room.min(LARGEST));
+        value.reserve_exact(room.min(MAX_XATTR_BYTES));
         if reached.is_open() {
             rustix::fs::fgetxattr(&reached, name, spare_capacity(&mut value))?;
         } else {
@@ -67,7 +67,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `setxattr(2)`; EOPNOTSUPP for `system.` attributes other than ACLs.
-    pub fn setxattr(
+    pub(crate) fn setxattr(
         &self,
         id: NodeId,
         name: &CStr,
@@ -97,12 +97,14 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `listxattr(2)`.
-    pub fn listxattr(&self, id: NodeId, room: usize, caller: Caller) -> Result<XattrAnswer, Errno> {
+    pub(crate) fn listxattr(&self, id: NodeId, room: usize, caller: Caller) -> Result<XattrAnswer, Errno> {
         let reached = self.open_path(id)?;
         let mut names = Vec::with_capacity(1024);
         loop {
             match rustix::fs::listxattr(ProcPath::new(&reached).as_cstr(), spare_capacity(&mut names)) {
-                Err(Errno::RANGE) if names.capacity() < LARGEST => names.reserve_exact(LARGEST),
+                Err(Errno::RANGE) if names.capacity() < MAX_XATTR_BYTES => {
+                    names.reserve_exact(MAX_XATTR_BYTES)
+                }
                 result => {
                     result?;
                     break;
@@ -128,7 +130,7 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `removexattr(2)`.
-    pub fn removexattr(&self, id: NodeId, name: &CStr) -> Result<(), Errno> {
+    pub(crate) fn removexattr(&self, id: NodeId, name: &CStr) -> Result<(), Errno> {
         self.writable()?;
         if is_command(name) {
             return Err(Errno::OPNOTSUPP);

@@ -15,7 +15,7 @@ fn files_without_a_name_stay_reachable_while_open_and_while_known() {
     lower.close(again.handle);
     assert_eq!(lower.stat(found.id, None).unwrap().stx_size, 9, "a known inode that may be open with O_PATH");
     lower.forget(found.id, 1);
-    assert_eq!(lower.memory().nameless, 0);
+    assert_eq!(lower.memory().unlinked, 0);
 
     let dir = lower.mkdir(NodeId::ROOT, component(c"d"), 0o755, 0, Caller::ROOT).unwrap();
     lower.rmdir(NodeId::ROOT, component(c"d")).unwrap();

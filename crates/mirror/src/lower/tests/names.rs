@@ -154,16 +154,16 @@ fn a_listing_goes_on_without_names_that_went_meanwhile() {
         shown.lower.list(NodeId::ROOT, None, cookie, take).unwrap();
     };
     some(&mut names, 50);
-    // The whole directory is buffered by now.
+    // The whole directory is already buffered.
     let seen: HashSet<Vec<u8>> = names.iter().cloned().collect();
     let all: Vec<String> = (0..200).map(|i| format!("{i:0>4}")).collect();
-    let (kept, gone): (Vec<_>, Vec<_>) = all.iter().partition(|name| seen.contains(name.as_bytes()));
-    for name in gone.iter().skip(1) {
+    let (listed, unlisted): (Vec<_>, Vec<_>) = all.iter().partition(|name| seen.contains(name.as_bytes()));
+    for name in unlisted.iter().skip(1) {
         let name = CString::new(name.as_str()).unwrap();
         shown.lower.unlink(NodeId::ROOT, component(&name)).unwrap();
     }
     names.clear();
     some(&mut names, 500);
     let names: Vec<_> = names.iter().filter(|name| !matches!(&name[..], b"." | b"..")).collect();
-    assert_eq!(names, [gone[0].as_bytes()], "{} were listed before", kept.len());
+    assert_eq!(names, [unlisted[0].as_bytes()], "{} were listed before", listed.len());
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_a_caller_makes_is_the_callers() {
+fn created_file_belongs_to_the_caller() {
     if needs_root() {
         return;
     }
@@ -75,7 +75,7 @@ fn writes_clear_setuid_unless_told_otherwise() {
         mode(&path)
     };
     assert_eq!(write(false), 0o6777, "root's own write");
-    assert_eq!(write(true), 0o777, "anybody's write");
+    assert_eq!(write(true), 0o777, "write of another user");
 
     let resize = |kill_setid| {
         setuid();

@@ -54,7 +54,7 @@ fn inodes_are_held_by_descriptor_where_handles_do_not_work() {
 }
 
 #[test]
-fn what_is_mounted_later_is_not_seen() {
+fn later_mount_is_not_visible() {
     if needs_root() {
         return;
     }

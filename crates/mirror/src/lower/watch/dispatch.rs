@@ -23,7 +23,11 @@ impl Lower {
     ///
     /// # Errors
     /// The error of `read(2)`.
-    pub fn hear(&self, buffer: &mut [u8], mut on_change: impl FnMut(Change)) -> Result<bool, Errno> {
+    pub(crate) fn read_events(
+        &self,
+        buffer: &mut [u8],
+        mut on_change: impl FnMut(Change),
+    ) -> Result<bool, Errno> {
         let Some(watch) = self.watch() else { return Ok(false) };
         let read = match &watch.group {
             Group::Fanotify(group) => group.read(buffer),
@@ -38,12 +42,12 @@ impl Lower {
         match &watch.group {
             Group::Fanotify(_) => {
                 while let Some(event) = event::take(&mut rest) {
-                    self.heard(watch, &event, &mut on_change);
+                    self.handle_fanotify(watch, &event, &mut on_change);
                 }
             }
             Group::Inotify(group) => {
                 while let Some(event) = inotify::take(&mut rest) {
-                    self.heard_in(watch, group, event, &mut on_change);
+                    self.handle_inotify(watch, group, event, &mut on_change);
                 }
             }
         }
@@ -57,7 +61,7 @@ impl Lower {
     /// Handles a name that was added to or removed from a directory.
     fn names_changed(&self, watch: &Watch, dir: NodeId, name: &[u8], on_change: &mut impl FnMut(Change)) {
         self.listings.changed(dir);
-        if self.turned_to_ignore_case(dir) {
+        if self.became_case_insensitive(dir) {
             // A cached negative entry for another spelling may be wrong now.
             watch.stamp_all();
             on_change(Change::Everything);
@@ -67,7 +71,7 @@ impl Lower {
     }
 
     /// Handles an inotify event. The daemon's own events are included and cannot be told apart.
-    fn heard_in(
+    fn handle_inotify(
         &self,
         watch: &Watch,
         group: &Inotify,
@@ -111,7 +115,7 @@ impl Lower {
         self.nodes.find(&node)
     }
 
-    fn heard(&self, watch: &Watch, event: &Event<'_>, on_change: &mut impl FnMut(Change)) {
+    fn handle_fanotify(&self, watch: &Watch, event: &Event<'_>, on_change: &mut impl FnMut(Change)) {
         if event.mask & libc::FAN_Q_OVERFLOW != 0 {
             return watch.events_lost(on_change);
         }

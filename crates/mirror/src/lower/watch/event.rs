@@ -2,7 +2,7 @@
 
 /// A file handle in an event: the file system id and the handle of an inode on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RawFid<'a> {
+pub(super) struct RawFid<'a> {
     /// File system id, as returned by `statvfs`.
     pub fsid: u64,
     /// Type of the handle.
@@ -13,7 +13,7 @@ pub struct RawFid<'a> {
 
 /// A change event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Event<'a> {
+pub(super) struct Event<'a> {
     /// The kind of change: `FAN_CREATE` and others.
     pub mask: u64,
     /// The process that made the change; 0 if it is outside our pid namespace.
@@ -27,7 +27,7 @@ pub struct Event<'a> {
 }
 
 /// Size of `struct fanotify_event_metadata`; only length, version, mask and pid are used.
-const METADATA: usize = 24;
+const METADATA_BYTES: usize = 24;
 
 /// `FAN_EVENT_INFO_TYPE_*`.
 const FID: u8 = 1;
@@ -43,9 +43,9 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 /// Parses and removes the first event of a buffer; `None` if the rest is not an event.
-pub fn take<'a>(buffer: &mut &'a [u8]) -> Option<Event<'a>> {
+pub(super) fn take<'a>(buffer: &mut &'a [u8]) -> Option<Event<'a>> {
     let length = u32_at(buffer, 0)? as usize;
-    if length < METADATA {
+    if length < METADATA_BYTES {
         return None;
     }
     let (event, rest) = buffer.split_at_checked(length)?;
@@ -125,16 +125,16 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_no_event_and_no_panic() {
+    fn truncated_and_damaged_events_do_not_panic() {
         let whole = event(4, &[info(2, b"parent..", b"name\0"), info(1, b"child...", b""), vec![5, 0, 0, 0]]);
         for cut in 0..whole.len() {
             assert_eq!(take(&mut &whole[..cut]), None, "{cut} bytes");
         }
-        for place in 0..whole.len() {
+        for index in 0..whole.len() {
             for value in [0, 1, 0x7f, 0xff] {
-                let mut bent = whole.clone();
-                bent[place] = value;
-                let mut rest = &bent[..];
+                let mut damaged = whole.clone();
+                damaged[index] = value;
+                let mut rest = &damaged[..];
                 while take(&mut rest).is_some() {}
             }
         }

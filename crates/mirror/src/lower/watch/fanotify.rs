@@ -18,7 +18,7 @@ const NAMES_AND_ATTRIBUTES: u64 = libc::FAN_CREATE
 
 /// A fanotify group.
 #[derive(Debug)]
-pub struct Fanotify {
+pub(crate) struct Fanotify {
     fd: OwnedFd,
     mask: AtomicU64,
 }
@@ -29,7 +29,7 @@ impl Fanotify {
     /// # Errors
     /// EPERM without CAP_SYS_ADMIN in the initial user namespace; EINVAL before Linux 5.17, which cannot report the
     /// object of an event; EMFILE at the limit of `fs.fanotify.max_user_groups`; ENOSYS.
-    pub fn new() -> Result<Self, Errno> {
+    pub(crate) fn new() -> Result<Self, Errno> {
         let flags = libc::FAN_CLASS_NOTIF
             | libc::FAN_CLOEXEC
             | libc::FAN_NONBLOCK
@@ -47,7 +47,7 @@ impl Fanotify {
     /// # Errors
     /// ENODEV, EXDEV or EOPNOTSUPP if events cannot carry handles of its files; ENOSPC at the limit of
     /// `fs.fanotify.max_user_marks`.
-    pub fn watch(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(crate) fn watch(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
         let flags = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;
         let mask = self.mask.load(Ordering::Relaxed);
         // SAFETY: no path is given; the rest are numbers.
@@ -58,7 +58,7 @@ impl Fanotify {
     }
 
     /// Adds FAN_CLOSE_WRITE to the marks set from now on.
-    pub fn add_close_write(&self) {
+    pub(crate) fn add_close_write(&self) {
         self.mask.fetch_or(libc::FAN_CLOSE_WRITE, Ordering::Relaxed);
     }
 
@@ -66,7 +66,7 @@ impl Fanotify {
     ///
     /// # Errors
     /// The error of `read(2)`.
-    pub fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         rustix::io::read(&self.fd, buffer)
     }
 }

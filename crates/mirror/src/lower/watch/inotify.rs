@@ -13,13 +13,13 @@ use super::super::sys::ProcPath;
 use super::stamps::{Moment, Stamps};
 
 /// Events that change the names in a directory.
-pub const NAMES: u32 = WatchFlags::CREATE.bits()
+pub(super) const NAMES: u32 = WatchFlags::CREATE.bits()
     | WatchFlags::DELETE.bits()
     | WatchFlags::MOVED_FROM.bits()
     | WatchFlags::MOVED_TO.bits();
-pub const CLOSE_WRITE: u32 = WatchFlags::CLOSE_WRITE.bits();
-pub const OVERFLOW: u32 = libc::IN_Q_OVERFLOW;
-pub const IGNORED: u32 = libc::IN_IGNORED;
+pub(super) const CLOSE_WRITE: u32 = WatchFlags::CLOSE_WRITE.bits();
+pub(super) const OVERFLOW: u32 = libc::IN_Q_OVERFLOW;
+pub(super) const IGNORED: u32 = libc::IN_IGNORED;
 
 /// Events of the watched directory itself.
 const SELF: u32 = WatchFlags::ATTRIB.bits() | WatchFlags::MOVE_SELF.bits() | WatchFlags::DELETE_SELF.bits();
@@ -34,7 +34,7 @@ struct Watched {
 
 /// An inotify instance.
 #[derive(Debug)]
-pub struct Inotify {
+pub(super) struct Inotify {
     fd: OwnedFd,
     /// Limit on the number of watched directories.
     room: AtomicUsize,
@@ -44,7 +44,7 @@ pub struct Inotify {
 
 /// An inotify event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event<'a> {
+pub(super) struct Event<'a> {
     pub watch: i32,
     pub mask: u32,
     /// Name of the entry; empty for the directory itself.
@@ -63,7 +63,7 @@ impl Inotify {
     ///
     /// # Errors
     /// EMFILE at the limit of `fs.inotify.max_user_instances`; ENOSYS.
-    pub fn new(max_watches: Option<usize>) -> Result<Self, Errno> {
+    pub(super) fn new(max_watches: Option<usize>) -> Result<Self, Errno> {
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let room = AtomicUsize::new(max_watches.unwrap_or_else(share));
         Ok(Self { fd, room, writers: AtomicBool::new(false), watched: RwLock::default() })
@@ -71,7 +71,7 @@ impl Inotify {
 
     /// Watches a directory if the limit permits. The validity of replies to later requests takes its events into
     /// account.
-    pub fn watch(&self, node: NodeId, dir: BorrowedFd<'_>, stamps: &Stamps) {
+    pub(super) fn watch(&self, node: NodeId, dir: BorrowedFd<'_>, stamps: &Stamps) {
         let mut watched = self.watched.write();
         if watched.dirs.contains_key(&node) || watched.dirs.len() >= self.room.load(Ordering::Relaxed) {
             return;
@@ -101,13 +101,13 @@ impl Inotify {
     }
 
     /// Adds IN_CLOSE_WRITE to this directory and to watches added from now on.
-    pub fn add_close_write(&self, dir: BorrowedFd<'_>) {
+    pub(super) fn add_close_write(&self, dir: BorrowedFd<'_>) {
         self.writers.store(true, Ordering::Relaxed);
         inotify::add_watch(&self.fd, ProcPath::new(dir).as_cstr(), self.mask()).ok();
     }
 
     /// Removes the watch of a directory, unless the directory is in use again.
-    pub fn unwatch(&self, node: NodeId, is_gone: impl FnOnce() -> bool) {
+    pub(super) fn unwatch(&self, node: NodeId, is_gone: impl FnOnce() -> bool) {
         if !self.watched.read().dirs.contains_key(&node) {
             return;
         }
@@ -125,7 +125,7 @@ impl Inotify {
     }
 
     /// Forgets a watch that the kernel removed because its directory was deleted.
-    pub fn ended(&self, watch: i32) {
+    pub(super) fn ended(&self, watch: i32) {
         let mut watched = self.watched.write();
         for node in watched.nodes.remove(&watch).unwrap_or_default() {
             watched.dirs.remove(&node);
@@ -133,17 +133,17 @@ impl Inotify {
     }
 
     /// Reports whether a directory is watched and was at the given moment.
-    pub fn is_watched(&self, node: NodeId, since: Moment) -> bool {
+    pub(super) fn is_watched(&self, node: NodeId, since: Moment) -> bool {
         self.watched.read().dirs.get(&node).is_some_and(|(_, from)| *from <= since)
     }
 
     /// Reports whether a directory is watched.
-    pub fn has(&self, node: NodeId) -> bool {
+    pub(super) fn has(&self, node: NodeId) -> bool {
         self.watched.read().dirs.contains_key(&node)
     }
 
     /// Returns the nodes of a watched directory.
-    pub fn nodes(&self, watch: i32) -> Vec<NodeId> {
+    pub(super) fn nodes(&self, watch: i32) -> Vec<NodeId> {
         self.watched.read().nodes.get(&watch).cloned().unwrap_or_default()
     }
 
@@ -151,7 +151,7 @@ impl Inotify {
     ///
     /// # Errors
     /// The error of `read(2)`.
-    pub fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+    pub(super) fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         rustix::io::read(&self.fd, buffer)
     }
 }
@@ -164,7 +164,7 @@ impl AsFd for Inotify {
 
 /// Parses and removes the first event of a buffer: watch, mask, cookie, length of the name (4 bytes each), name with
 /// trailing NULs.
-pub fn take<'a>(buffer: &mut &'a [u8]) -> Option<Event<'a>> {
+pub(super) fn take<'a>(buffer: &mut &'a [u8]) -> Option<Event<'a>> {
     let (watch, rest) = buffer.split_first_chunk()?;
     let (mask, rest) = rest.split_first_chunk()?;
     let (_cookie, rest) = rest.split_first_chunk::<4>()?;

@@ -16,14 +16,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 use shunt_fuse::NodeId;
 
-pub use fanotify::Fanotify;
+pub(crate) use fanotify::Fanotify;
 use inotify::Inotify;
-pub use stamps::{Moment, Stamps};
+pub(crate) use stamps::{Moment, Stamps};
 pub(super) use watched_mount::WatchedMount;
+
+/// Checks whether whole file systems can be watched, by fanotify with file handles.
+///
+/// # Errors
+/// EPERM without CAP_SYS_ADMIN; other errors of fanotify_init(2).
+pub fn check_fanotify() -> Result<(), Errno> {
+    Fanotify::new().map(drop)
+}
 
 /// A change that affects the client's caches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Change {
+pub(crate) enum Change {
     /// A name was added, removed, or now refers to another inode.
     Name(NodeId, Box<[u8]>),
     /// Attributes of an inode changed; with `true` also its contents.
@@ -40,7 +48,7 @@ enum Group {
 
 /// A source of change events, with the stamps that decide the validity of replies.
 #[derive(Debug)]
-pub struct Watch {
+pub(crate) struct Watch {
     group: Group,
     stamps: Stamps,
     events: AtomicU64,
@@ -56,7 +64,7 @@ impl Watch {
     ///
     /// # Errors
     /// The errors of [`Fanotify::new`].
-    pub fn fanotify() -> Result<Self, Errno> {
+    pub(crate) fn fanotify() -> Result<Self, Errno> {
         Ok(Self::over(Group::Fanotify(Fanotify::new()?)))
     }
 
@@ -64,12 +72,12 @@ impl Watch {
     ///
     /// # Errors
     /// EMFILE at the limit of `fs.inotify.max_user_instances`; ENOSYS.
-    pub fn inotify(limit: Option<usize>) -> Result<Self, Errno> {
+    pub(crate) fn inotify(limit: Option<usize>) -> Result<Self, Errno> {
         Ok(Self::over(Group::Inotify(Inotify::new(limit)?)))
     }
 
     /// Name of the kernel interface.
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self.group {
             Group::Fanotify(_) => "fanotify",
             Group::Inotify(_) => "inotify",
@@ -104,8 +112,8 @@ impl Watch {
         self.stamps.stamp_all();
     }
 
-    /// Number of events of others so far, including irrelevant ones.
-    pub fn events(&self) -> u64 {
+    /// Number of events of other processes, including irrelevant ones.
+    pub(crate) fn events(&self) -> u64 {
         self.events.load(Ordering::Relaxed)
     }
 }

@@ -7,14 +7,14 @@ use super::{Change, Watch};
 
 impl Watch {
     /// Handles lost events: anything may have changed.
-    pub(super) fn events_lost(&self, tell: &mut impl FnMut(Change)) {
+    pub(super) fn events_lost(&self, on_change: &mut impl FnMut(Change)) {
         self.overflows.fetch_add(1, Ordering::Relaxed);
         self.stamp_all();
-        tell(Change::Everything);
+        on_change(Change::Everything);
     }
 
     /// Number of queue overflows.
-    pub fn overflows(&self) -> u64 {
+    pub(crate) fn overflows(&self) -> u64 {
         self.overflows.load(Ordering::Relaxed)
     }
 }

@@ -4,11 +4,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of slots. Keys that share a slot may appear changed when they are not, never the reverse.
-const PLACES: usize = 4096;
+const SLOTS: usize = 4096;
 
 /// A position in the order of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment(u64);
+pub(crate) struct Moment(u64);
 
 /// The last event of each name and each inode.
 ///
@@ -16,7 +16,7 @@ pub struct Moment(u64);
 /// moment first, reads the source, registers the node, and checks the stamps last. So for an event in between, either
 /// the request handler sees the stamp, or the event handler finds the node.
 #[derive(Debug)]
-pub struct Stamps {
+pub(crate) struct Stamps {
     now: AtomicU64,
     /// The moment at which everything may have changed.
     all: AtomicU64,
@@ -25,38 +25,38 @@ pub struct Stamps {
 
 impl Default for Stamps {
     fn default() -> Self {
-        let last = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
+        let last = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
         Self { now: AtomicU64::new(1), all: AtomicU64::new(0), last }
     }
 }
 
 impl Stamps {
-    fn place(&self, key: impl Hash) -> &AtomicU64 {
+    fn slot(&self, key: impl Hash) -> &AtomicU64 {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
-        &self.last[hasher.finish() as usize % PLACES]
+        &self.last[hasher.finish() as usize % SLOTS]
     }
 
     /// Returns the current moment. Events stamped later have a moment that is not smaller.
-    pub fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         Moment(self.now.load(Ordering::SeqCst))
     }
 
     /// Stamps a change of the object with this key.
-    pub fn stamp(&self, key: impl Hash) {
+    pub(crate) fn stamp(&self, key: impl Hash) {
         let moment = self.now.fetch_add(1, Ordering::SeqCst) + 1;
-        self.place(key).fetch_max(moment, Ordering::SeqCst);
+        self.slot(key).fetch_max(moment, Ordering::SeqCst);
     }
 
     /// Stamps a change of everything.
-    pub fn stamp_all(&self) {
+    pub(crate) fn stamp_all(&self) {
         let moment = self.now.fetch_add(1, Ordering::SeqCst) + 1;
         self.all.fetch_max(moment, Ordering::SeqCst);
     }
 
     /// Reports whether no change of the key was stamped since the given moment.
-    pub fn is_quiet(&self, key: impl Hash, since: Moment) -> bool {
-        self.place(key).load(Ordering::SeqCst) <= since.0 && self.all.load(Ordering::SeqCst) <= since.0
+    pub(crate) fn is_quiet(&self, key: impl Hash, since: Moment) -> bool {
+        self.slot(key).load(Ordering::SeqCst) <= since.0 && self.all.load(Ordering::SeqCst) <= since.0
     }
 }
 

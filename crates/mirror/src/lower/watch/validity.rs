@@ -11,17 +11,17 @@ use super::{Group, Moment, Watch};
 
 impl Lower {
     /// Returns the watch, if there is one.
-    pub fn watch(&self) -> Option<&Watch> {
+    pub(crate) fn watch(&self) -> Option<&Watch> {
         self.watch.as_deref()
     }
 
     /// Returns the current moment in the order of events; callers take it before they read the source.
-    pub fn moment(&self) -> Option<Moment> {
+    pub(crate) fn moment(&self) -> Option<Moment> {
         Some(self.watch()?.stamps.now())
     }
 
     /// Watches a directory, if the watch uses inotify. Must be called before the [moment](Self::moment) is taken.
-    pub fn watch_dir(&self, id: NodeId) {
+    pub(crate) fn watch_dir(&self, id: NodeId) {
         if let Some(watch) = self.watch()
             && let Some(inotify) = watch.directories()
             && !inotify.has(id)
@@ -33,14 +33,14 @@ impl Lower {
         }
     }
 
-    /// Reports whether changes of inodes other than watched directories are reported, too.
-    pub fn hears_of_inodes(&self) -> bool {
+    /// Reports whether the watch covers inodes other than watched directories, too.
+    pub(crate) fn reports_inode_changes(&self) -> bool {
         self.watch().is_some_and(|watch| watch.file_systems().is_some())
     }
 
     /// Reports whether a node is watched and was at the given moment, so that any change of it will be reported. With
     /// inotify only directories are watched.
-    pub fn is_watched(&self, id: NodeId, since: Option<Moment>) -> bool {
+    pub(crate) fn is_watched(&self, id: NodeId, since: Option<Moment>) -> bool {
         if let Some(inotify) = self.watch().and_then(Watch::directories) {
             return since.is_some_and(|since| inotify.is_watched(id, since));
         }
@@ -49,7 +49,7 @@ impl Lower {
     }
 
     /// Reports whether no change of an inode was seen since the given moment.
-    pub fn is_quiet(&self, id: NodeId, since: Option<Moment>) -> bool {
+    pub(crate) fn is_quiet(&self, id: NodeId, since: Option<Moment>) -> bool {
         let (Some(watch), Some(since)) = (self.watch(), since) else { return false };
         if watch.directories().is_some() {
             return watch.stamps.is_quiet(id, since);
@@ -71,13 +71,13 @@ impl Lower {
     }
 
     /// Reports whether no change of a name, in any directory, was seen since the given moment.
-    pub fn is_name_quiet(&self, name: &[u8], since: Option<Moment>) -> bool {
+    pub(crate) fn is_name_quiet(&self, name: &[u8], since: Option<Moment>) -> bool {
         let (Some(watch), Some(since)) = (self.watch(), since) else { return false };
         watch.stamps.is_quiet(name, since)
     }
 
     /// Also watches for the end of writes, for files whose pages the client caches.
-    pub fn watch_writers(&self) {
+    pub(crate) fn watch_writers(&self) {
         if let Some(watch) = self.watch() {
             match &watch.group {
                 Group::Fanotify(group) => group.add_close_write(),

@@ -64,8 +64,8 @@ impl Device for BlockDevice {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    fn place(&self, offset: u64, length: u64) -> Option<u64> {
-        self.bytes.place(offset, length)
+    fn backing_offset(&self, offset: u64, length: u64) -> Option<u64> {
+        self.bytes.backing_offset(offset, length)
     }
 }
 

@@ -128,7 +128,7 @@ impl Device for DirectDevice {
         self.plain.discard(offset, length)
     }
 
-    fn place(&self, offset: u64, length: u64) -> Option<u64> {
-        self.plain.place(offset, length)
+    fn backing_offset(&self, offset: u64, length: u64) -> Option<u64> {
+        self.plain.backing_offset(offset, length)
     }
 }

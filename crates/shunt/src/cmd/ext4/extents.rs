@@ -53,7 +53,7 @@ fn extents(filesystem: &Filesystem, path: &OsStr) -> Result<Vec<Extent>> {
     let mut logical = 0;
     while logical < blocks {
         let run = filesystem.map(&inode, logical, blocks - logical).map_err(|error| at(path, &error))?;
-        let (physical, unwritten) = match run.place {
+        let (physical, unwritten) = match run.mapping {
             Mapping::Hole => (None, false),
             Mapping::Written(block) => (Some(block), false),
             Mapping::Unwritten(block) => (Some(block), true),

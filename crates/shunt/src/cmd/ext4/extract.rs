@@ -249,7 +249,7 @@ impl<'a> Extraction<'a> {
                 .map_err(|_| Error::Invalid)
                 .and_then(|logical| self.filesystem.map(inode, logical, u32::MAX));
             let (length, empty) = match run {
-                Ok(run) => (u64::from(run.length) << bits, !matches!(run.place, Block::Written(_))),
+                Ok(run) => (u64::from(run.length) << bits, !matches!(run.mapping, Block::Written(_))),
                 // Inline data has no blocks.
                 Err(Error::Invalid) => (inode.size, false),
                 Err(error) => return Err(at(path, &error)),

@@ -225,7 +225,7 @@ fn check_root(image: &Image, filesystem: &Filesystem) -> Result<()> {
     let found = match filesystem.inode(shunt_ext4::ROOT) {
         Ok(root) if root.kind == Kind::Directory => return Ok(()),
         Ok(_) => "its inode is not a directory".to_owned(),
-        Err(error) => error.to_string(),
+        Err(error) => error.cause().to_string(),
     };
     let path = image.path.display();
     Err(failed(format_args!(

@@ -62,7 +62,7 @@ fn extended(
         program,
         xattrs: true,
         opens: opens_files(args),
-        access_times: match service.fs.get().is_some_and(|mirror| mirror.keeps_access_times_loosely()) {
+        access_times: match service.fs.get().is_some_and(|mirror| mirror.uses_relatime()) {
             true => AccessTimes::Loosely,
             false => AccessTimes::Moved,
         },
@@ -73,7 +73,8 @@ fn extended(
         let (refusal, files) = (extended.refusal(), extended.known_files() as u64);
         FsStatus { extension: Some(serve::Extended { refusal, files }), ..super::fs_status(extended.inner()) }
     };
-    service.wrap(|fs| Extended::new(fs, extension).with_cacheable_nodes(Mirror::tells_of), held)
+    service
+        .wrap(|fs| Extended::new(fs, extension).with_cacheable_nodes(Mirror::is_invalidated_on_change), held)
 }
 
 #[cfg(not(feature = "extension"))]

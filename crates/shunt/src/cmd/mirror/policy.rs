@@ -41,7 +41,7 @@ pub fn serve(args: &MirrorArgs, argv: &[OsString], file: &Path) -> Result<()> {
     };
     let policed = PolicyFs::open(super::options(args)?, policy, origin.save(), audit);
     let mut policed = policed.map_err(super::explain)?;
-    if policed.is_undecided() {
+    if policed.has_ambiguous_names() {
         return Err(failed(format_args!(
             "cannot apply a policy to {}: it ignores case, so names have several spellings; omit --policy",
             source.display()
@@ -101,7 +101,7 @@ fn service(
         let (policed, place) = (policed.clone(), place.clone());
         Arc::new(move |mount: &MountPoint| {
             if let Some(programs) = programs.lock().ok().and_then(|mut programs| programs.take()) {
-                policed.guard(programs.and_then(|programs| gate(programs, mount)));
+                policed.set_kernel_enforcer(programs.and_then(|programs| gate(programs, mount)));
             }
             let _ = place.set(mount.clone());
             graft(&policed, &place);

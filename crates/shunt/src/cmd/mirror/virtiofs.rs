@@ -26,7 +26,7 @@ pub fn serve(args: &MirrorArgs, socket: &Path) -> Result<()> {
         shown,
         args.sandbox_probe,
         move |began: Box<dyn Fn(&Handle) + Send + Sync>| {
-            let make = move || mirror.anew(options.clone()).map_err(io::Error::other);
+            let make = move || mirror.reopen(options.clone()).map_err(io::Error::other);
             let server = Server::new(config, make, began);
             match tag {
                 None => Ok(server),

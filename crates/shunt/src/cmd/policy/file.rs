@@ -120,6 +120,6 @@ impl PolicyFile {
         };
         let text = self.read()?;
         let is_same = self.file.metadata().is_ok_and(|now| ChangeStamp::from(&now) == self.stamp());
-        Ok(if lease.held() && is_same { Writers::None(text) } else { Writers::Some })
+        Ok(if lease.is_intact() && is_same { Writers::None(text) } else { Writers::Some })
     }
 }

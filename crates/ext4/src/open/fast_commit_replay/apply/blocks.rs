@@ -5,12 +5,12 @@ use zerocopy::FromBytes;
 use super::super::ranges::Ranges;
 use super::{Apply, wrong};
 use crate::allocate::TAKE_CREDITS;
+use crate::block_mapping::Mapping;
 use crate::error::Result;
 use crate::inode::{Inode, Kind};
 use crate::journal::fast_commit::Change;
 use crate::layout::{Extent, InodeFlags, UNWRITTEN_ABOVE};
 use crate::map::{self, MappedExtent};
-use crate::mapped_range::Mapping;
 
 /// Decodes an extent of a fast commit.
 fn piece(inode: u32, extent: &[u8; size_of::<Extent>()]) -> Result<MappedExtent> {
@@ -51,7 +51,7 @@ impl Apply<'_> {
         while at < end {
             let limit = (end - at).min(u32::MAX.into()) as u32;
             let run = map::map(&self.fs.geometry, &self.fs.store, inode, at as u32, limit)?;
-            if let Mapping::Written(start) | Mapping::Unwritten(start) = run.place {
+            if let Mapping::Written(start) | Mapping::Unwritten(start) = run.mapping {
                 each(self, start, start + u64::from(run.length))?;
             }
             at += u64::from(run.length);
@@ -66,7 +66,7 @@ impl Apply<'_> {
             let piece = piece(*inode, extent)?;
             self.fs.geometry.check_blocks(piece.start, piece.length.into())?;
             let end = piece.start + u64::from(piece.length);
-            for (start, end) in self.known.missing(piece.start, end) {
+            for (start, end) in self.owned.missing(piece.start, end) {
                 for (start, count) in self.in_groups(start, end) {
                     let mut handle = self.fs.store.begin(TAKE_CREDITS)?;
                     let claimed = self.fs.allocator()?.claim(&mut handle, start, count);
@@ -75,7 +75,7 @@ impl Apply<'_> {
                 }
                 self.loose.insert(start, end);
             }
-            self.known.insert(piece.start, end);
+            self.owned.insert(piece.start, end);
         }
         Ok(())
     }
@@ -105,13 +105,13 @@ impl Apply<'_> {
             let rest = piece.from(done);
             let geometry = &self.fs.geometry;
             let run = map::map(geometry, &self.fs.store, &inode, rest.logical, rest.length)?;
-            let here = match run.place {
+            let current = match run.mapping {
                 Mapping::Written(start) => (start, true),
                 Mapping::Unwritten(start) => (start, false),
                 Mapping::Hole => (0, false),
             };
             let new = MappedExtent { length: run.length, ..rest };
-            if here != (new.start, new.written) {
+            if current != (new.start, new.written) {
                 self.replace(&mut inode, (new.logical.into(), new.end()), &[new])?;
             }
             done += run.length;
@@ -134,7 +134,7 @@ impl Apply<'_> {
             let limit = (to - at).min(u32::MAX.into()) as u32;
             let run = map::map(&self.fs.geometry, &self.fs.store, inode, at as u32, limit)?;
             let end = at + u64::from(run.length);
-            if run.place != Mapping::Hole {
+            if run.mapping != Mapping::Hole {
                 self.replace(inode, (at, end), &[])?;
             }
             at = end;
@@ -154,7 +154,7 @@ impl Apply<'_> {
     }
 
     /// Frees loose blocks that no inode maps. Fails if two inodes map the same block.
-    pub(super) fn settle_blocks(&mut self) -> Result<()> {
+    pub(super) fn free_loose_blocks(&mut self) -> Result<()> {
         let mut used = Ranges::default();
         for number in self.inodes.clone() {
             let Some(inode) = self.inode(number)? else { continue };

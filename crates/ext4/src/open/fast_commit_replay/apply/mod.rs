@@ -24,12 +24,12 @@ use crate::{orphans, xattr};
 /// have then been applied.
 pub(super) fn apply(fs: &Filesystem, changes: &[Change]) -> Result<()> {
     let mut apply = Apply::new(fs, changes)?;
-    for (place, change) in changes.iter().enumerate() {
-        apply.change(place, change)?;
+    for (position, change) in changes.iter().enumerate() {
+        apply.change(position, change)?;
     }
-    apply.free_nameless()?;
+    apply.free_unlinked()?;
     apply.count_directories()?;
-    apply.settle_blocks()
+    apply.free_loose_blocks()
 }
 
 struct Apply<'a> {
@@ -44,8 +44,8 @@ struct Apply<'a> {
     /// Inodes that had no links before: they are orphans, which orphan processing handles.
     orphans: BTreeSet<u32>,
     /// Blocks that one of the inodes had before, or that were allocated for it.
-    known: Ranges,
-    /// Known blocks to free unless an inode maps them in the end.
+    owned: Ranges,
+    /// Known blocks that are freed after the replay unless an inode maps them.
     loose: Ranges,
 }
 
@@ -70,8 +70,8 @@ impl Change {
 impl<'a> Apply<'a> {
     fn new(fs: &'a Filesystem, changes: &'a [Change]) -> Result<Self> {
         let inodes: BTreeSet<u32> = changes.iter().map(Change::inode).collect();
-        let image = |(place, change): (usize, &'a Change)| match change {
-            Change::Inode { inode, raw } => Some(((*inode, place), raw.as_slice())),
+        let image = |(position, change): (usize, &'a Change)| match change {
+            Change::Inode { inode, raw } => Some(((*inode, position), raw.as_slice())),
             _ => None,
         };
         let mut apply = Self {
@@ -81,7 +81,7 @@ impl<'a> Apply<'a> {
             inodes,
             directories: BTreeSet::new(),
             orphans: BTreeSet::new(),
-            known: Ranges::default(),
+            owned: Ranges::default(),
             loose: Ranges::default(),
         };
         for &number in &apply.inodes.clone() {
@@ -94,7 +94,7 @@ impl<'a> Apply<'a> {
                 apply.orphans.insert(number);
             }
             apply.pieces(&inode, |apply, start, end| {
-                apply.known.insert(start, end);
+                apply.owned.insert(start, end);
                 Ok(())
             })?;
         }
@@ -102,7 +102,7 @@ impl<'a> Apply<'a> {
         Ok(apply)
     }
 
-    /// Returns an inode in use; `None` if the bitmap marks it as free, whatever the inode table contains.
+    /// Returns an inode in use; `None` if the bitmap marks it as free, regardless of the content of the inode table.
     fn inode(&self, number: u32) -> Result<Option<Inode>> {
         match self.fs.allocator()?.is_taken(&self.fs.store, number)? {
             true => self.fs.inode(number).map(Some),
@@ -111,17 +111,17 @@ impl<'a> Apply<'a> {
     }
 
     /// Returns an inode in use, or one that a later change creates, in the state of that change.
-    fn inode_by(&mut self, place: usize, number: u32) -> Result<Option<Inode>> {
+    fn inode_by(&mut self, position: usize, number: u32) -> Result<Option<Inode>> {
         if let Some(inode) = self.inode(number)? {
             return Ok(Some(inode));
         }
-        let later = self.images.range((number, place)..=(number, usize::MAX)).next();
+        let later = self.images.range((number, position)..=(number, usize::MAX)).next();
         later.map(|(_, raw)| *raw).map(|raw| self.put_inode(number, raw)).transpose()
     }
 
-    fn change(&mut self, place: usize, change: &Change) -> Result<()> {
+    fn change(&mut self, position: usize, change: &Change) -> Result<()> {
         match change {
-            Change::Add { inode, extent } => match self.inode_by(place, *inode)? {
+            Change::Add { inode, extent } => match self.inode_by(position, *inode)? {
                 Some(inode) => self.add(inode, *extent),
                 None => Ok(()),
             },
@@ -130,11 +130,11 @@ impl<'a> Apply<'a> {
                 None => Ok(()),
             },
             Change::Inode { inode, raw } => self.put_inode(*inode, raw).map(drop),
-            Change::Create { parent, inode, name } => match self.inode_by(place, *inode)? {
+            Change::Create { parent, inode, name } => match self.inode_by(position, *inode)? {
                 Some(inode) => self.create(*parent, inode, name),
                 None => Ok(()),
             },
-            Change::Link { parent, inode, name } => match self.inode_by(place, *inode)? {
+            Change::Link { parent, inode, name } => match self.inode_by(position, *inode)? {
                 Some(inode) => self.link(*parent, inode, name),
                 None => Ok(()),
             },
@@ -179,7 +179,7 @@ impl<'a> Apply<'a> {
     }
 
     /// Frees inodes that have lost all links.
-    fn free_nameless(&mut self) -> Result<()> {
+    fn free_unlinked(&mut self) -> Result<()> {
         for number in self.inodes.clone() {
             let is_nameless = |inode: &Inode| inode.links == 0 && !self.orphans.contains(&number);
             if let Some(inode) = self.inode(number)?.filter(is_nameless) {

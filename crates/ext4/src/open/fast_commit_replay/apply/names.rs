@@ -66,7 +66,7 @@ impl Apply<'_> {
             }
             self.directories.insert(inode.number);
             if inode.size == 0 {
-                self.plant(&mut inode, parent)?;
+                self.add_first_block(&mut inode, parent)?;
             }
         }
         self.enter(parent, &inode, name)?;
@@ -79,7 +79,7 @@ impl Apply<'_> {
     }
 
     /// Adds the first block of a new directory.
-    fn plant(&self, inode: &mut Inode, parent: u32) -> Result<()> {
+    fn add_first_block(&self, inode: &mut Inode, parent: u32) -> Result<()> {
         let mut handle = self.fs.store.begin(1 + GROW_CREDITS)?;
         let own = inode.number;
         DirTransaction { fs: self.fs, handle: &mut handle, inode }.append(|block, geometry| {

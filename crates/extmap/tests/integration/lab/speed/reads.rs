@@ -61,7 +61,7 @@ const MEASURES: [Measure; 6] = [
 
 #[test]
 #[ignore = "a measurement"]
-fn reading_beside_the_kernels_ext4() {
+fn reads_compared_with_kernel_ext4() {
     if !module_is_here() {
         return;
     }

@@ -79,7 +79,7 @@ const MEASURES: [Measure; 7] = [
 
 #[test]
 #[ignore = "a measurement"]
-fn writing_beside_the_kernels_ext4() {
+fn writes_compared_with_kernel_ext4() {
     if !module_is_here() {
         return;
     }

@@ -34,14 +34,14 @@ impl Random {
     fn address(&mut self) -> u64 {
         let near = self.below(64);
         match self.below(8) {
-            0 => END - near,
-            1 => END + near,
+            0 => REGION_BYTES - near,
+            1 => REGION_BYTES + near,
             2 => u64::MAX - near,
             3 => self.next(),
-            4 => 2 * END + self.below(END),
+            4 => 2 * REGION_BYTES + self.below(REGION_BYTES),
             // An address within the rings themselves.
-            5 => self.below(BUFFERS),
-            _ => BUFFERS + self.below(0x1000),
+            5 => self.below(BUFFERS_ADDRESS),
+            _ => BUFFERS_ADDRESS + self.below(0x1000),
         }
     }
 
@@ -89,7 +89,7 @@ fn request(random: &mut Random) -> Vec<u8> {
     [header.as_bytes(), &body].concat()
 }
 
-fn table(guest: &Rig, random: &mut Random, table: u64, size: u16) {
+fn table(guest: &OneFileGuest, random: &mut Random, table: u64, size: u16) {
     for index in 0..size {
         let flags = random.of(&[0, NEXT, NEXT, NEXT, WRITE, WRITE, NEXT | WRITE, NEXT | WRITE, INDIRECT, 7]);
         // Mostly the next one, sometimes a loop, or beyond the table.
@@ -104,24 +104,24 @@ fn table(guest: &Rig, random: &mut Random, table: u64, size: u16) {
 }
 
 /// Writes an invalid request in a valid layout, or random tables.
-fn attack(guest: &mut Rig, random: &mut Random) {
+fn attack(guest: &mut OneFileGuest, random: &mut Random) {
     let bytes = request(random);
-    guest.put(BUFFERS, &bytes);
+    guest.put(BUFFERS_ADDRESS, &bytes);
     if random.one_in(2) {
-        table(guest, random, TABLE, QUEUE as u16);
-        table(guest, random, BUFFERS + 0x800, 32);
+        table(guest, random, TABLE_ADDRESS, QUEUE_ENTRIES as u16);
+        table(guest, random, BUFFERS_ADDRESS + 0x800, 32);
     } else {
         let length = bytes.len() as u32;
-        guest.describe(TABLE, 0, Descriptor { start: BUFFERS, length, flags: NEXT, next: 1 });
+        guest.describe(TABLE_ADDRESS, 0, Descriptor { start: BUFFERS_ADDRESS, length, flags: NEXT, next: 1 });
         let length = random.length();
-        guest.describe(TABLE, 1, Descriptor { start: REPLY, length, flags: WRITE, next: 0 });
+        guest.describe(TABLE_ADDRESS, 1, Descriptor { start: REPLY_ADDRESS, length, flags: WRITE, next: 0 });
     }
-    let head = if random.one_in(2) { 0 } else { random.below(QUEUE) as u16 };
+    let head = if random.one_in(2) { 0 } else { random.below(QUEUE_ENTRIES) as u16 };
     guest.offer(head);
 }
 
 /// Interrupts all waiting requests.
-fn interrupt_all(guest: &mut Rig) {
+fn interrupt_all(guest: &mut OneFileGuest) {
     for unique in 0..16_u64 {
         guest.lay_out(Opcode::Interrupt, 100, 0, &unique.to_ne_bytes(), 0);
         guest.offer(0);
@@ -130,12 +130,12 @@ fn interrupt_all(guest: &mut Rig) {
 }
 
 #[test]
-fn nothing_that_a_guest_sends_does_harm() {
+fn arbitrary_descriptors_do_no_harm() {
     let seeds = std::env::var("SHUNT_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60);
     for seed in 0..seeds {
         let begun = Instant::now();
         let mut random = Random(seed);
-        let mut guest = Rig::mounted();
+        let mut guest = OneFileGuest::mounted();
         for _ in 0..40 {
             attack(&mut guest, &mut random);
             guest.kick();
@@ -147,7 +147,7 @@ fn nothing_that_a_guest_sends_does_harm() {
         // Replies may have been written over the rings, by the guest's choice. All chains in progress are returned nevertheless:
         // this returns.
         guest.settle();
-        // The next guest is served, whatever this one did.
+        // The next guest is served, regardless of what this one did.
         guest.reboot();
         assert!(guest.ask(Opcode::Lookup, 2, 1, b"f\0", 4096).is_some_and(|(error, _)| error == 0));
         assert!(begun.elapsed() < Duration::from_secs(20), "seed {seed} took {:?}", begun.elapsed());
@@ -156,22 +156,25 @@ fn nothing_that_a_guest_sends_does_harm() {
 
 #[test]
 fn void_chains_come_back_and_the_queue_goes_on() {
-    let mut guest = Rig::mounted();
-    let reply = Descriptor { start: REPLY, length: 64, flags: WRITE, next: 0 };
+    let mut guest = OneFileGuest::mounted();
+    let reply = Descriptor { start: REPLY_ADDRESS, length: 64, flags: WRITE, next: 0 };
     let part = |start, length, next| Descriptor { start, length, flags: NEXT, next };
     let chains: [(&str, &[Descriptor]); 8] = [
-        ("a loop", &[part(BUFFERS, 16, 1), part(BUFFERS, 16, 0)]),
-        ("an address outside guest memory", &[part(END + 8, 40, 1), reply]),
-        ("half of the buffer outside guest memory", &[part(END - 8, 40, 1), reply]),
+        ("a loop", &[part(BUFFERS_ADDRESS, 16, 1), part(BUFFERS_ADDRESS, 16, 0)]),
+        ("an address outside guest memory", &[part(REGION_BYTES + 8, 40, 1), reply]),
+        ("half of the buffer outside guest memory", &[part(REGION_BYTES - 8, 40, 1), reply]),
         ("an address that wraps", &[part(u64::MAX - 8, 40, 1), reply]),
-        ("the reply first", &[Descriptor { flags: WRITE | NEXT, next: 1, ..reply }, part(BUFFERS, 40, 0)]),
-        ("an empty chain", &[part(BUFFERS, 0, 1), Descriptor { length: 0, ..reply }]),
-        ("a descriptor index out of range", &[part(BUFFERS, 40, 999)]),
-        ("a table in a table", &[Descriptor { start: TABLE, length: 32, flags: INDIRECT, next: 0 }]),
+        (
+            "the reply first",
+            &[Descriptor { flags: WRITE | NEXT, next: 1, ..reply }, part(BUFFERS_ADDRESS, 40, 0)],
+        ),
+        ("an empty chain", &[part(BUFFERS_ADDRESS, 0, 1), Descriptor { length: 0, ..reply }]),
+        ("a descriptor index out of range", &[part(BUFFERS_ADDRESS, 40, 999)]),
+        ("a table in a table", &[Descriptor { start: TABLE_ADDRESS, length: 32, flags: INDIRECT, next: 0 }]),
     ];
     for (what, chain) in chains {
         for (index, descriptor) in chain.iter().enumerate() {
-            guest.describe(TABLE, index as u16, *descriptor);
+            guest.describe(TABLE_ADDRESS, index as u16, *descriptor);
         }
         guest.offer(0);
         guest.kick();
@@ -187,14 +190,14 @@ fn void_chains_come_back_and_the_queue_goes_on() {
 
 #[test]
 fn a_ring_that_lies_keeps_nobody_busy() {
-    let mut guest = Rig::mounted();
+    let mut guest = OneFileGuest::mounted();
     // An index beyond the size of the ring.
-    let beyond = guest.available.wrapping_add(QUEUE as u16 + 1);
-    guest.put(AVAILABLE + 2, &beyond.to_le_bytes());
+    let beyond = guest.available.wrapping_add(QUEUE_ENTRIES as u16 + 1);
+    guest.put(AVAILABLE_RING_ADDRESS + 2, &beyond.to_le_bytes());
     let begun = Instant::now();
     guest.kick();
     guest.settle();
     assert!(begun.elapsed() < Duration::from_secs(1));
-    guest.put(AVAILABLE + 2, &guest.available.to_le_bytes());
+    guest.put(AVAILABLE_RING_ADDRESS + 2, &guest.available.to_le_bytes());
     assert!(guest.ask(Opcode::Lookup, 2, 1, b"f\0", 4096).is_some());
 }

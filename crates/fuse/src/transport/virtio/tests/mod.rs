@@ -13,7 +13,7 @@ use vhost_user_backend::{VhostUserBackend, VringRwLock, VringT};
 use vmm_sys_util::epoll::EventSet;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::virtiofs::test_driver::{self, *};
+use crate::virtiofs::test_driver::*;
 use crate::{
     Attributes, Data, Entry, Errno, Expiry, FileHandle, FileRange, FileSystem, Name, NodeId, ReadArgs,
     Request, WriteArgs, WriteData,
@@ -66,31 +66,31 @@ fn file() -> Attributes {
     Attributes { ino: 2, mode: 0o100_644, nlink: 1, ..Attributes::default() }
 }
 
-struct Rig {
-    rig: test_driver::Rig<OneFile>,
+struct OneFileGuest {
+    driver: TestDriver<OneFile>,
     content: Arc<OwnedFd>,
 }
 
-impl Rig {
+impl OneFileGuest {
     /// Makes a guest that has mounted.
     fn mounted() -> Self {
         let content: Arc<OwnedFd> =
             Arc::new(rustix::fs::memfd_create("content", MemfdFlags::CLOEXEC).unwrap());
         let shown = content.clone();
-        Self { rig: test_driver::Rig::mounted(move || Ok(OneFile(shown.clone()))), content }
+        Self { driver: TestDriver::mounted(move || Ok(OneFile(shown.clone()))), content }
     }
 }
 
-impl Deref for Rig {
-    type Target = test_driver::Rig<OneFile>;
+impl Deref for OneFileGuest {
+    type Target = TestDriver<OneFile>;
 
     fn deref(&self) -> &Self::Target {
-        &self.rig
+        &self.driver
     }
 }
 
-impl DerefMut for Rig {
+impl DerefMut for OneFileGuest {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.rig
+        &mut self.driver
     }
 }

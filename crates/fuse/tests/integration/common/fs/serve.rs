@@ -150,16 +150,16 @@ impl FileSystem for TestFs {
 
     async fn unlink(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
         self.begin(request, Opcode::Unlink, name.as_bytes(), String::new()).await?;
-        let gone = self.tree.lock().get(parent)?.names.remove(name.as_bytes());
+        let removed = self.tree.lock().get(parent)?.names.remove(name.as_bytes());
         self.changed(request, Opcode::Unlink, name.as_bytes());
-        gone.map(drop).ok_or(Errno::NOENT)
+        removed.map(drop).ok_or(Errno::NOENT)
     }
 
     async fn rmdir(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
         self.begin(request, Opcode::Rmdir, name.as_bytes(), String::new()).await?;
-        let gone = self.tree.lock().get(parent)?.names.remove(name.as_bytes());
+        let removed = self.tree.lock().get(parent)?.names.remove(name.as_bytes());
         self.changed(request, Opcode::Rmdir, name.as_bytes());
-        gone.map(drop).ok_or(Errno::NOENT)
+        removed.map(drop).ok_or(Errno::NOENT)
     }
 
     async fn rename(
@@ -443,8 +443,8 @@ impl FileSystem for TestFs {
 
     async fn removexattr(&self, request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
         self.begin(request, Opcode::Removexattr, name.to_bytes(), String::new()).await?;
-        let gone = self.tree.lock().get(node)?.xattrs.remove(name.to_bytes());
-        gone.map(drop).ok_or(Errno::NODATA)
+        let removed = self.tree.lock().get(node)?.xattrs.remove(name.to_bytes());
+        removed.map(drop).ok_or(Errno::NODATA)
     }
 
     async fn access(&self, request: &Request<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {

@@ -65,7 +65,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
             seconds => seconds.into(),
         }),
         discard: args.discard,
-        ends_at_damage: args.errors == ErrorsArg::RemountRo,
+        errors_remount_ro: args.errors == ErrorsArg::RemountRo,
         read_times: read_times::of(&args.mount.options),
     };
     let dirty = DirtyData::open();
@@ -129,7 +129,7 @@ fn limit_dirty(dirty: DirtyData) -> BeforeSandbox {
 struct ServeOptions {
     commit: Duration,
     discard: bool,
-    ends_at_damage: bool,
+    errors_remount_ro: bool,
     read_times: ReadTimes,
 }
 
@@ -158,7 +158,7 @@ fn open(access: HeldResources, survey: &Survey, wishes: ServeOptions) -> Result<
     let content = content
         .map_err(|error| failed(format_args!("cannot duplicate the descriptor of the image: {error}")))?;
     let ext4 = Ext4::locked_in(filesystem, content.map(Into::into), dirty).map_err(no_thread)?;
-    let ext4 = ext4.with_read_times(wishes.read_times).with_end_at_damage(wishes.ends_at_damage);
+    let ext4 = ext4.with_read_times(wishes.read_times).with_errors_remount_ro(wishes.errors_remount_ro);
     match device {
         Some(device) => ext4.with_device(device).map_err(no_thread),
         None => Ok(ext4),

@@ -10,20 +10,20 @@ const MAX_CACHED_PATHS: usize = 4096;
 
 /// Match states of one policy by path below the root.
 #[derive(Default)]
-pub(crate) struct Places(RwLock<HashMap<Box<[u8]>, MatchState>>);
+pub(crate) struct MatchStates(RwLock<HashMap<Box<[u8]>, MatchState>>);
 
-impl Places {
+impl MatchStates {
     /// Returns the match state of a path. `policy` must be the one that this cache belongs to.
     pub(crate) fn get(&self, policy: &Policy, path: &[u8]) -> MatchState {
-        if let Some(place) = self.0.read().get(path) {
-            return place.clone();
+        if let Some(state) = self.0.read().get(path) {
+            return state.clone();
         }
-        let place = policy.match_path(path);
-        let mut known = self.0.write();
-        if known.len() >= MAX_CACHED_PATHS {
-            known.clear();
+        let state = policy.match_path(path);
+        let mut states = self.0.write();
+        if states.len() >= MAX_CACHED_PATHS {
+            states.clear();
         }
-        known.insert(path.into(), place.clone());
-        place
+        states.insert(path.into(), state.clone());
+        state
     }
 }

@@ -1,10 +1,10 @@
 //! The complete block map of a file, for callers that read the device directly.
 
+use crate::block_mapping::Mapping;
 use crate::error::Result;
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
-use crate::mapped_range::Mapping;
 
 /// A contiguous range of a file. All numbers are bytes; all but `device` are multiples of the block size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Extent {
 
 impl Extent {
     /// Reports whether `next` continues this extent.
-    fn goes_on(&self, next: &Self) -> bool {
+    fn is_continued_by(&self, next: &Self) -> bool {
         self.offset + self.length == next.offset
             && self.device + self.length == next.device
             && self.written == next.written
@@ -53,32 +53,34 @@ impl Filesystem {
     }
 
     fn extents_before(&self, inode: &Inode, blocks: u32, limit: usize) -> Result<Option<Vec<Extent>>> {
-        let elsewhere = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT | InodeFlags::VERITY;
-        if inode.kind != Kind::Regular || inode.flags.intersects(elsewhere) {
+        let not_plain = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT | InodeFlags::VERITY;
+        if inode.kind != Kind::Regular || inode.flags.intersects(not_plain) {
             return Ok(None);
         }
         let bits = self.geometry.block_bits;
         let mut extents: Vec<Extent> = Vec::new();
-        let (mut logical, mut looks) = (0, 0);
+        let (mut logical, mut lookups) = (0, 0);
         while logical < blocks {
             // At most one hole separates two extents, but block maps report a hole in several parts.
-            looks += 1;
-            if looks > limit.saturating_mul(4) {
+            lookups += 1;
+            if lookups > limit.saturating_mul(4) {
                 return Ok(None);
             }
             let run = self.map(inode, logical, blocks - logical)?;
-            let (block, written) = match run.place {
+            let (block, written) = match run.mapping {
                 Mapping::Hole => (None, false),
                 Mapping::Written(block) => (Some(block), true),
                 Mapping::Unwritten(block) => (Some(block), false),
             };
             let length = u64::from(run.length) << bits;
             if let Some(block) = block {
-                let Some(device) = self.store.device().place(block << bits, length) else { return Ok(None) };
+                let Some(device) = self.store.device().backing_offset(block << bits, length) else {
+                    return Ok(None);
+                };
                 let extent = Extent { offset: u64::from(logical) << bits, device, length, written };
                 let full = extents.len() >= limit;
                 match extents.last_mut() {
-                    Some(last) if last.goes_on(&extent) => last.length += length,
+                    Some(last) if last.is_continued_by(&extent) => last.length += length,
                     _ if full => return Ok(None),
                     _ => extents.push(extent),
                 }
@@ -86,5 +88,28 @@ impl Filesystem {
             logical = logical.saturating_add(run.length);
         }
         Ok(Some(extents))
+    }
+
+    /// Returns the offset of a range of a file within the file that backs the device, if the range is stored there contiguously
+    /// and in plain form. Callers can then have the kernel copy the data.
+    ///
+    /// # Errors
+    /// The errors of `extents`.
+    pub fn in_one_piece(&self, inode: &Inode, offset: u64, length: u32) -> Result<Option<u64>> {
+        let bits = self.geometry.block_bits;
+        let end = offset.checked_add(length.into()).filter(|&end| end <= inode.size);
+        let (Some(end), Ok(logical)) = (end, u32::try_from(offset >> bits)) else { return Ok(None) };
+        let not_plain = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT;
+        if length == 0 || inode.kind != Kind::Regular || inode.flags.intersects(not_plain) {
+            return Ok(None);
+        }
+        let blocks = end.div_ceil(1 << bits) - u64::from(logical);
+        let run = self.map(inode, logical, blocks.min(u32::MAX.into()) as u32)?;
+        let Mapping::Written(block) = run.mapping else { return Ok(None) };
+        if u64::from(run.length) < blocks {
+            return Ok(None);
+        }
+        let start = (block << bits) + (offset & u64::from(self.geometry.block_size - 1));
+        Ok(self.store.device().backing_offset(start, length.into()))
     }
 }

@@ -21,37 +21,37 @@ struct Parts {
 pub(crate) struct GroupLocations(Box<[Parts]>);
 
 /// Number of groups, from the first on, whose locations are cached.
-const REMEMBERED: usize = 1 << 15;
+const MAX_CACHED_GROUPS: usize = 1 << 15;
 
 impl GroupLocations {
     pub(crate) fn new(geometry: &Geometry) -> Self {
-        let count = (geometry.groups as usize).min(REMEMBERED);
+        let count = (geometry.groups as usize).min(MAX_CACHED_GROUPS);
         Self((0..count).map(|_| Parts::default()).collect())
     }
 
-    /// The first block of the group's inode table, if it is remembered.
+    /// Returns the first block of the group's inode table, if it is cached.
     pub(crate) fn inode_table(&self, group: u32) -> Option<u64> {
-        let known = self.0.get(group as usize)?.inode_table.load(Ordering::Relaxed);
-        (known != 0).then_some(known)
+        let block = self.0.get(group as usize)?.inode_table.load(Ordering::Relaxed);
+        (block != 0).then_some(block)
     }
 
-    /// Remembers the first block of the group's inode table.
-    pub(crate) fn remember_inode_table(&self, group: u32, place: u64) {
+    /// Caches the first block of the group's inode table.
+    pub(crate) fn cache_inode_table(&self, group: u32, block: u64) {
         if let Some(parts) = self.0.get(group as usize) {
-            parts.inode_table.store(place, Ordering::Relaxed);
+            parts.inode_table.store(block, Ordering::Relaxed);
         }
     }
 
     /// Returns the block of the block or inode bitmap if the bitmap is known to be initialised.
     pub(crate) fn bitmap(&self, group: u32, inodes: bool) -> Option<u64> {
-        let known = self.0.get(group as usize)?.bitmap(inodes).load(Ordering::Relaxed);
-        (known != 0).then_some(known)
+        let block = self.0.get(group as usize)?.bitmap(inodes).load(Ordering::Relaxed);
+        (block != 0).then_some(block)
     }
 
     /// Records that a bitmap is initialised, which it then remains.
-    pub(crate) fn remember_bitmap(&self, group: u32, inodes: bool, place: u64) {
+    pub(crate) fn cache_bitmap(&self, group: u32, inodes: bool, block: u64) {
         if let Some(parts) = self.0.get(group as usize) {
-            parts.bitmap(inodes).store(place, Ordering::Relaxed);
+            parts.bitmap(inodes).store(block, Ordering::Relaxed);
         }
     }
 }

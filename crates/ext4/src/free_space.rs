@@ -19,6 +19,7 @@ impl Filesystem {
     /// Number of bytes that can still be written into holes and beyond the ends of files with these rights, including the blocks
     /// that mapping metadata may need. 0 if the file system is not writable.
     pub fn room(&self, rights: ReservedAccess) -> u64 {
-        self.allocator().map_or(0, |allocator| allocator.left_for_data(rights) << self.geometry.block_bits)
+        self.allocator()
+            .map_or(0, |allocator| allocator.available_for_data(rights) << self.geometry.block_bits)
     }
 }

@@ -30,7 +30,7 @@ impl SystemZone {
     }
 
     /// Builds the zone of a read-only file system, as far as descriptors are readable.
-    pub(crate) fn known(store: &MetadataCache, journal: Option<&JournalArea>) -> Self {
+    pub(crate) fn of_readable(store: &MetadataCache, journal: Option<&JournalArea>) -> Self {
         let geometry = store.geometry();
         let mut ranges = Vec::new();
         for number in 0..geometry.groups.min(MAX_GROUPS_READ) {

@@ -5,4 +5,4 @@ use std::collections::HashMap;
 /// Shareable attribute blocks, by the hash of their content. Locked while a reference count changes, so that no block is shared
 /// while it is being freed.
 #[derive(Debug, Default)]
-pub(crate) struct SharedXattrs(pub(crate) HashMap<u32, u64>);
+pub(crate) struct XattrBlockCache(pub(crate) HashMap<u32, u64>);

@@ -1,4 +1,4 @@
-//! Which inodes are noted as orphans, in memory: the slots of the orphan file, and the list that begins in the superblock.
+//! In-memory state of the orphans: the slots of the orphan file, and the list that begins in the superblock.
 
 use std::collections::HashMap;
 
@@ -17,8 +17,8 @@ pub(crate) struct OrphanLists {
 }
 
 impl OrphanLists {
-    pub(crate) fn holds(&self, number: u32) -> bool {
-        self.file.as_ref().is_some_and(|file| file.holds(number)) || self.list.holds(number)
+    pub(crate) fn contains(&self, number: u32) -> bool {
+        self.file.as_ref().is_some_and(|file| file.contains(number)) || self.list.contains(number)
     }
 }
 
@@ -28,14 +28,14 @@ impl Orphans {
         self.0.lock().file.as_ref().is_some_and(|file| !file.taken.is_empty())
     }
 
-    pub(crate) fn holds(&self, number: u32) -> bool {
-        self.0.lock().holds(number)
+    pub(crate) fn contains(&self, number: u32) -> bool {
+        self.0.lock().contains(number)
     }
 }
 
 /// The slots of the orphan file.
 pub(crate) struct OrphanFileSlots {
-    pub(crate) seal: BlockKind,
+    pub(crate) kind: BlockKind,
     pub(crate) blocks: Vec<u64>,
     pub(crate) per_block: usize,
     /// The slot of each inode.
@@ -48,13 +48,13 @@ pub(crate) struct OrphanFileSlots {
 pub(crate) struct OrphanList(pub(crate) Vec<u32>);
 
 impl OrphanFileSlots {
-    pub(crate) fn holds(&self, number: u32) -> bool {
+    pub(crate) fn contains(&self, number: u32) -> bool {
         self.taken.contains_key(&number)
     }
 }
 
 impl OrphanList {
-    pub(crate) fn holds(&self, number: u32) -> bool {
+    pub(crate) fn contains(&self, number: u32) -> bool {
         self.0.contains(&number)
     }
 }

@@ -19,9 +19,9 @@ struct State {
 
 /// Ready once the notification was sent. The result does not matter.
 #[derive(Debug)]
-pub(crate) struct Elsewhere(Arc<Mutex<State>>);
+pub(crate) struct NotificationSent(Arc<Mutex<State>>);
 
-impl Elsewhere {
+impl NotificationSent {
     pub(crate) fn wait_for(completion: Completion) -> Self {
         let state = Arc::<Mutex<State>>::default();
         let of_thread = state.clone();
@@ -36,7 +36,7 @@ impl Elsewhere {
                 waker.wake();
             }
         };
-        // If no thread can be started, nobody waits.
+        // If no thread can be started, the future is ready at once.
         let started = thread::Builder::new().name("settle".into()).spawn(run);
         if started.is_err() {
             state.lock().done = true;
@@ -45,7 +45,7 @@ impl Elsewhere {
     }
 }
 
-impl Future for Elsewhere {
+impl Future for NotificationSent {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {

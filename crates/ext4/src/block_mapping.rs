@@ -8,7 +8,7 @@ pub struct MappedRange {
     /// Number of blocks.
     pub length: u32,
     /// Mapping of the run.
-    pub place: Mapping,
+    pub mapping: Mapping,
 }
 
 /// Mapping of a run to the device.

@@ -1,11 +1,11 @@
 //! Reading file content and symbolic links.
 
+use crate::block_mapping::{MappedRange, Mapping};
 use crate::error::{Corruption, Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, Kind};
 use crate::layout::InodeFlags;
 use crate::map;
-use crate::mapped_range::{MappedRange, Mapping};
 use crate::xattr::Xattrs;
 
 /// Maximum length of the target of a symbolic link in bytes, as in the kernel.
@@ -32,19 +32,19 @@ impl Filesystem {
         if inode.flags.contains(InodeFlags::ENCRYPT) && inode.kind == Kind::Regular {
             return Err(Error::NoKey);
         }
-        let there = inode.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
-        let buffer = &mut buffer[..there];
+        let length = inode.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let buffer = &mut buffer[..length];
         if inode.flags.contains(InodeFlags::INLINE_DATA) {
             let content = self.inline(inode)?;
             let start = (offset as usize).min(content.len());
-            let known = &content[start..content.len().min(start + there)];
-            buffer[..known.len()].copy_from_slice(known);
-            buffer[known.len()..].fill(0);
-            return Ok(there);
+            let stored = &content[start..content.len().min(start + length)];
+            buffer[..stored.len()].copy_from_slice(stored);
+            buffer[stored.len()..].fill(0);
+            return Ok(length);
         }
         let bits = self.geometry.block_bits;
         let mut done = 0;
-        while done < there {
+        while done < length {
             let at = offset + done as u64;
             let Ok(logical) = u32::try_from(at >> bits) else {
                 return Err(Corruption::new(format!("size {} exceeds the maximum file size", inode.size))
@@ -52,27 +52,18 @@ impl Filesystem {
                     .into());
             };
             let within = at & u64::from(self.geometry.block_size - 1);
-            let wanted = (there - done) as u64 + within;
-            let limit = wanted.div_ceil(self.geometry.block_size.into()).min(u32::MAX.into()) as u32;
+            let requested = (length - done) as u64 + within;
+            let limit = requested.div_ceil(self.geometry.block_size.into()).min(u32::MAX.into()) as u32;
             let run = self.map(inode, logical, limit)?;
-            let count = ((u64::from(run.length) << bits) - within).min((there - done) as u64) as usize;
+            let count = ((u64::from(run.length) << bits) - within).min((length - done) as u64) as usize;
             let part = &mut buffer[done..done + count];
-            match run.place {
+            match run.mapping {
                 Mapping::Written(block) => self.store.device().read_at((block << bits) + within, part)?,
                 Mapping::Hole | Mapping::Unwritten(_) => part.fill(0),
             }
             done += count;
         }
-        Ok(there)
-    }
-
-    /// Reads a consistent view of an inode that other threads may be changing; otherwise like [`read`](Self::read).
-    ///
-    /// # Errors
-    /// The errors of `read` and of [`inode`](Self::inode).
-    pub fn read_at(&self, number: u32, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let _lock = self.locks.read(number);
-        self.read(&self.inode(number)?, offset, buffer)
+        Ok(length)
     }
 
     /// Returns the target of a symbolic link; for an encrypted one, in the kernel's no-key form.
