@@ -89,7 +89,9 @@ impl Tmux {
         self.enter(&format!("stty -a > {}", settings.display()));
         let sane = || {
             let text = std::fs::read_to_string(&settings).unwrap_or_default();
-            [" icanon", " echo ", " isig", " icrnl", " opost"].iter().all(|word| text.contains(word))
+            ["icanon", "echo", "isig", "icrnl", "opost"]
+                .iter()
+                .all(|wanted| text.split_whitespace().any(|word| word == *wanted))
         };
         within(Duration::from_secs(10), || modes() && sane())
     }

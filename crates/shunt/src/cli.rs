@@ -442,9 +442,9 @@ pub struct TopArgs {
 
 fn parse_interval(text: &str) -> std::result::Result<Duration, String> {
     let interval = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    interval
-        .filter(|interval| (MIN_INTERVAL..=MAX_INTERVAL).contains(interval))
-        .ok_or_else(|| format!("not from {} to {} seconds", MIN_INTERVAL.as_secs_f64(), MAX_INTERVAL.as_secs()))
+    interval.filter(|interval| (MIN_INTERVAL..=MAX_INTERVAL).contains(interval)).ok_or_else(|| {
+        format!("not from {} to {} seconds", MIN_INTERVAL.as_secs_f64(), MAX_INTERVAL.as_secs())
+    })
 }
 
 #[derive(Args, Clone, Debug)]

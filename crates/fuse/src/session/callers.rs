@@ -155,6 +155,8 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
+    use rustix::time::{ClockId, clock_gettime};
+
     use super::*;
 
     /// Thread ids of one set.
@@ -251,11 +253,15 @@ mod tests {
     #[ignore = "a measurement"]
     fn a_recording_takes_nanoseconds() {
         let callers = Callers::default();
+        let cpu_ns = || {
+            let time = clock_gettime(ClockId::ThreadCPUTime);
+            time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+        };
         let rounds = 10_000_000;
-        let begun = Instant::now();
+        let (now, begun) = (Instant::now(), cpu_ns());
         for _ in 0..rounds {
-            callers.record(std::hint::black_box(4711), 0, std::hint::black_box(begun));
+            callers.record(std::hint::black_box(4711), 0, std::hint::black_box(now));
         }
-        println!("{:.2} ns per request", begun.elapsed().as_nanos() as f64 / f64::from(rounds));
+        println!("{:.1} ns per request", (cpu_ns() - begun) / f64::from(rounds));
     }
 }

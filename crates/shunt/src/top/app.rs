@@ -221,7 +221,8 @@ impl App {
             let at = mounts.iter().position(|dev| Some(*dev) == self.selected).unwrap_or_default();
             self.selected = mounts.get(to(at, last).min(last)).copied();
         } else {
-            let rows = self.detailed().and_then(|mount| mount.up.as_ref()).map_or(0, |up| up.operations.len());
+            let rows =
+                self.detailed().and_then(|mount| mount.up.as_ref()).map_or(0, |up| up.operations.len());
             let last = rows.saturating_sub(1);
             self.scroll = to(self.scroll, last).min(last);
         }

@@ -1,5 +1,6 @@
 //! The processes that sent requests between two readings.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -9,14 +10,15 @@ use super::processes::Processes;
 use crate::process;
 use crate::report::Stat;
 use crate::report::counters::Caller;
+use crate::text::printable;
 
 /// A process that sent requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ProcessView {
-    /// Its id; of a process that cannot be found, that of the thread. 0: the kernel itself, or a process outside of the PID namespace of
-    /// the mount.
-    pub pid: u32,
-    /// Its name; none if it cannot be found: it exited, or lives in another PID namespace than the viewer.
+    /// Its id; none for all processes together that exited before their names were read. 0: the kernel itself, or a process outside of
+    /// the PID namespace of the mount. If that is not the viewer's, it is the id of a thread there.
+    pub pid: Option<u32>,
+    /// Its name, if it is known.
     pub command: Option<String>,
     /// The user of its last request.
     pub uid: u32,
@@ -26,6 +28,18 @@ pub struct ProcessView {
     pub requests_per_s: f64,
     /// Requests since it was first seen; see [`Caller::requests`].
     pub requests: u64,
+}
+
+impl ProcessView {
+    /// The name, or what is known instead.
+    pub fn name(&self) -> Cow<'_, str> {
+        match (&self.command, self.pid) {
+            (Some(command), _) => printable(command),
+            (None, Some(0)) => Cow::Borrowed("(kernel)"),
+            (None, Some(_)) => Cow::Borrowed("?"),
+            (None, None) => Cow::Borrowed("(exited)"),
+        }
+    }
 }
 
 /// Returns the processes that sent requests in the `seconds` between two reports of a daemon, the busiest first.
@@ -38,14 +52,20 @@ pub fn processes(
     let earlier: HashMap<u32, &Caller> =
         before.iter().flat_map(|stat| &stat.callers).map(|caller| (caller.tid, caller)).collect();
     let here = now.pid_namespace.is_some() && now.pid_namespace == process::pid_namespace();
-    let mut found: BTreeMap<u32, ProcessView> = BTreeMap::new();
+    let mut found: BTreeMap<Option<u32>, ProcessView> = BTreeMap::new();
     for caller in &now.callers {
         let requests = recent(caller, earlier.get(&caller.tid).copied(), seconds);
         if requests == 0 {
             continue;
         }
-        let process = if here { processes.find(caller.tid, Duration::from_secs(caller.since_s)) } else { None };
-        let pid = process.as_ref().map_or(caller.tid, |process| process.pid);
+        let process = match here {
+            true => processes.find(caller.tid, Duration::from_secs(caller.since_s)),
+            false => None,
+        };
+        let pid = match &process {
+            Some(process) => Some(process.pid),
+            None => Some(caller.tid).filter(|tid| *tid == 0 || !here),
+        };
         let view = found.entry(pid).or_default();
         view.pid = pid;
         view.command = view.command.take().or(process.map(|process| process.command));
@@ -98,7 +118,7 @@ mod tests {
         }
         let found = processes(&stat(now), Some(&before), 2.0, &mut Processes::default());
         assert_eq!(found.len(), 2);
-        assert_eq!((found[0].pid, found[0].uid, found[1].pid), (own, 7, 0));
+        assert_eq!((found[0].pid, found[0].uid, found[1].pid), (Some(own), 7, Some(0)));
         assert_eq!(found[1].requests_per_s, 2.0);
         assert_eq!(found[0].requests_per_s, if tid == own { 10.0 } else { 14.0 });
         assert!(found[0].command.is_some() && found[1].command.is_none());
@@ -108,7 +128,16 @@ mod tests {
     fn ids_of_other_namespaces_are_not_looked_up() {
         let other = Stat { pid_namespace: Some(1), ..stat(vec![caller(std::process::id(), 1, 0)]) };
         let found = processes(&other, None, 1.0, &mut Processes::default());
-        assert_eq!((found[0].pid, &found[0].command), (std::process::id(), &None));
+        assert_eq!((found[0].pid, &found[0].command), (Some(std::process::id()), &None));
+    }
+
+    #[test]
+    fn processes_that_exited_are_one() {
+        // Larger than any id of the kernel.
+        let now = stat(vec![caller(1 << 30, 3, 0), caller((1 << 30) + 1, 4, 0)]);
+        let found = processes(&now, None, 1.0, &mut Processes::default());
+        assert_eq!((found.len(), found[0].pid, found[0].threads, found[0].requests), (1, None, 2, 7));
+        assert_eq!(found[0].name(), "(exited)");
     }
 
     #[test]

@@ -127,7 +127,10 @@ fn start_threads(
     spawn(
         "signals",
         Box::new(move |sender| {
-            signals.forever().take_while(|signal| sender.send(Message::Signal(*signal)).is_ok()).for_each(drop);
+            signals
+                .forever()
+                .take_while(|signal| sender.send(Message::Signal(*signal)).is_ok())
+                .for_each(drop);
         }),
     )?;
     spawn("keys", Box::new(read_keys))?;

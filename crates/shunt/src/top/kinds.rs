@@ -23,7 +23,9 @@ impl CacheView {
         let before_counts = before.and_then(counts);
         let hit_share = counts(now).and_then(|(hits, misses)| {
             let recent = before_counts
-                .map(|(old_hits, old_misses)| (hits.saturating_sub(old_hits), misses.saturating_sub(old_misses)))
+                .map(|(old_hits, old_misses)| {
+                    (hits.saturating_sub(old_hits), misses.saturating_sub(old_misses))
+                })
                 .filter(|(hits, misses)| hits + misses > 0);
             let (hits, misses) = recent.unwrap_or((hits, misses));
             (hits + misses > 0).then(|| hits as f64 / (hits + misses) as f64)

@@ -29,7 +29,8 @@ fn percentile(bounds_us: &[f64], counts: &[u64], share: f64) -> Option<f64> {
     for (bucket, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
         let count = *count as f64;
         if below + count >= rank {
-            let start = bucket.checked_sub(1).and_then(|before| bounds_us.get(before)).copied().unwrap_or(0.0);
+            let start =
+                bucket.checked_sub(1).and_then(|before| bounds_us.get(before)).copied().unwrap_or(0.0);
             // Slower requests have no upper bound: their lower one is reported.
             let end = bounds_us.get(bucket).copied().unwrap_or(start);
             return Some(start + (end - start) * (rank - below) / count);

@@ -72,10 +72,9 @@ fn callers(mount: &MountView) -> String {
     let Some(up) = &mount.up else {
         return format!("{}: {}", mount.state, mount.reason.as_deref().unwrap_or_default());
     };
-    let texts = up.callers.iter().take(3).map(|caller| match &caller.command {
-        Some(command) => format!("{} {command}", caller.pid),
-        None if caller.pid == 0 => "kernel".to_owned(),
-        None => caller.pid.to_string(),
+    let texts = up.callers.iter().take(3).map(|caller| match caller.pid {
+        None | Some(0) => caller.name().into_owned(),
+        Some(pid) => format!("{pid} {}", caller.name()),
     });
     texts.collect::<Vec<_>>().join(", ")
 }

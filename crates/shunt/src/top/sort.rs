@@ -83,8 +83,7 @@ mod tests {
         let start = Instant::now();
         let up = |reads| Ok(Box::new(stat(reads)));
         let before = reading(start, vec![up(0), up(0), Err(Down::NoDaemon), up(0)]);
-        let now =
-            reading(start + Duration::from_secs(1), vec![up(10), up(30), Err(Down::NoDaemon), up(20)]);
+        let now = reading(start + Duration::from_secs(1), vec![up(10), up(30), Err(Down::NoDaemon), up(20)]);
         View::between(Some(&before), &now, &mut Processes::default())
     }
 

@@ -236,12 +236,7 @@ impl UpView {
     }
 }
 
-fn operation(
-    now: &Requests,
-    before: Option<&Requests>,
-    bounds_us: &[f64],
-    seconds: f64,
-) -> OperationView {
+fn operation(now: &Requests, before: Option<&Requests>, bounds_us: &[f64], seconds: f64) -> OperationView {
     let per_s = |read: fn(&Requests) -> u64| {
         before.map_or(0.0, |before| read(now).saturating_sub(read(before)) as f64 / seconds)
     };
@@ -273,13 +268,9 @@ fn opens(stat: &Stat) -> u64 {
 fn share(now: &Stat, before: Option<&Stat>) -> Option<f64> {
     let total = opens(now);
     let recent = before.map(|before| {
-        (
-            total.saturating_sub(opens(before)),
-            now.passthrough.opens.saturating_sub(before.passthrough.opens),
-        )
+        (total.saturating_sub(opens(before)), now.passthrough.opens.saturating_sub(before.passthrough.opens))
     });
-    let (opens, passed) =
-        recent.filter(|(opens, _)| *opens > 0).unwrap_or((total, now.passthrough.opens));
+    let (opens, passed) = recent.filter(|(opens, _)| *opens > 0).unwrap_or((total, now.passthrough.opens));
     // The counters are not read at one instant.
     (opens > 0).then(|| (passed as f64 / opens as f64).min(1.0))
 }

@@ -76,7 +76,11 @@ fn signals_and_job_control_restore_the_terminal() {
     tmux.press("C-z");
     assert!(tmux.shows(&["Stopped"]) && tmux.is_restored(), "{}", tmux.screen());
     tmux.enter("fg");
-    assert!(tmux.until(|_| tmux.value("#{alternate_on}") == "1") && tmux.shows(&["OP/S"]), "{}", tmux.screen());
+    assert!(
+        tmux.until(|_| tmux.value("#{alternate_on}") == "1") && tmux.shows(&["OP/S"]),
+        "{}",
+        tmux.screen()
+    );
     tmux.types("?");
     assert!(tmux.shows(&["keys of shunt top"]), "{}", tmux.screen());
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {

@@ -186,15 +186,10 @@ fn operations(up: &UpView, scroll: usize) -> Table<'static> {
 
 fn callers(up: &UpView) -> Table<'static> {
     let rows = up.callers.iter().map(|caller| {
-        let command = match &caller.command {
-            Some(command) => printable(command).into_owned(),
-            None if caller.pid == 0 => "(kernel)".to_owned(),
-            None => "?".to_owned(),
-        };
         Row::new([
-            right(caller.pid.to_string()),
+            right(known(caller.pid, |pid| pid.to_string())),
             right(rate(caller.requests_per_s)),
-            Cell::from(command),
+            Cell::from(caller.name().into_owned()),
             right(caller.uid.to_string()),
         ])
     });

@@ -29,9 +29,7 @@ const MIN_MOUNT_WIDTH: u16 = 10;
 
 const COLUMNS: &[Column] = &[
     number("OP/S", 5, 0, SortKey::Ops, |mount| known(mount.rates(), |rates| rate(rates.operations_per_s))),
-    number("ERR/S", 6, 100, SortKey::Errors, |mount| {
-        known(mount.rates(), |rates| rate(rates.errors_per_s))
-    }),
+    number("ERR/S", 6, 100, SortKey::Errors, |mount| known(mount.rates(), |rates| rate(rates.errors_per_s))),
     number("P50", 6, 60, SortKey::P50, |mount| known(mount.latency(), |latency| micros(latency.p50_us))),
     number("P99", 6, 40, SortKey::P99, |mount| known(mount.latency(), |latency| micros(latency.p99_us))),
     number("READ/S", 7, 60, SortKey::Read, |mount| {
@@ -77,13 +75,13 @@ fn cache(mount: &MountView) -> String {
     }
 }
 
-/// The busiest process.
+/// The busiest process that has a name, or else the busiest one.
 fn caller(mount: &MountView) -> String {
     let Some(up) = &mount.up else { return mount.state.to_owned() };
-    known(up.callers.first(), |caller| match &caller.command {
-        Some(command) => format!("{} {}", caller.pid, printable(command)),
-        None if caller.pid == 0 => "(kernel)".to_owned(),
-        None => format!("{} ?", caller.pid),
+    let named = up.callers.iter().find(|caller| caller.command.is_some());
+    known(named.or(up.callers.first()), |caller| match caller.pid {
+        None | Some(0) => caller.name().into_owned(),
+        Some(pid) => format!("{pid} {}", caller.name()),
     })
 }
 

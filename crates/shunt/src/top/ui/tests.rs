@@ -19,11 +19,11 @@ use crate::top::view::tests::{reading, stat};
 
 fn readings() -> [Reading; 2] {
     let start = Instant::now();
-    let callers = |requests| {
-        vec![Caller { tid: std::process::id(), uid: 1000, requests, since_s: 0, idle_s: 0 }]
-    };
+    let callers =
+        |requests| vec![Caller { tid: std::process::id(), uid: 1000, requests, since_s: 0, idle_s: 0 }];
     let mirror = |reads| {
-        let mut stat = Stat { callers: callers(reads), pid_namespace: process::pid_namespace(), ..stat(reads) };
+        let mut stat =
+            Stat { callers: callers(reads), pid_namespace: process::pid_namespace(), ..stat(reads) };
         stat.cache.mode = "coherent by fanotify".into();
         stat.passthrough.enabled = true;
         Box::new(stat)
@@ -83,12 +83,8 @@ fn first_words(screen: &[String]) -> Vec<String> {
 #[test]
 fn all_columns_fit_into_80_by_24() {
     let screen = screen(&app(), 80, 24);
-    assert_eq!(
-        screen[0],
-        "shunt top 4 mounts  6240 op/s  read 12.2MB/s  written 0B/s  every 1s  1 without "
-            .trim_end()
-            .replace("12.2M", "12M")
-    );
+    let sums = "shunt top 4 mounts  6240 op/s  read 12MB/s  written 0B/s  every 1s  1 without";
+    assert!(screen[0].starts_with(sums), "{}", screen[0]);
     let heading: Vec<_> = screen[1].split_whitespace().collect();
     assert_eq!(
         heading,
@@ -118,7 +114,7 @@ fn keys_sort_select_and_filter() {
     press(&mut app, "\n");
     assert!(app.detailed().is_some_and(|mount| mount.mountpoint == "/m2"));
     press(&mut app, "\x1b");
-    assert_eq!((app.page, app.filter.as_str()), (Page::Mounts, "m2"));
+    assert_eq!((app.page, app.filter.as_str()), (Page::Mounts, "M2"));
     press(&mut app, "\x1b");
     assert_eq!(first_words(&screen(&app, 80, 24)).len(), 4);
     // An aborted edit restores the filter.
@@ -177,7 +173,8 @@ fn every_size_can_be_drawn() {
             }
         }
         // Details, help, and the filter.
-        press(&mut app, if app.page == Page::Mounts { "\n" } else { "?" });
+        let key = if app.page == Page::Mounts { "\n" } else { "?" };
+        press(&mut app, key);
         if app.help {
             app.page = Page::Mounts;
             app.editing = Some(String::new());
