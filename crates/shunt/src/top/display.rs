@@ -102,6 +102,9 @@ fn show(
     }
 }
 
+/// The work of a thread that sends messages.
+type Work = Box<dyn FnOnce(&Sender<Message>) + Send>;
+
 /// Sends [`Message::Ended`] when its thread ends, also by a panic.
 struct Guard(Sender<Message>, &'static str);
 
@@ -117,7 +120,7 @@ fn start_threads(
     mut signals: Signals,
     interval: Duration,
 ) -> io::Result<Sender<Command>> {
-    let spawn = |name: &'static str, work: Box<dyn FnOnce(&Sender<Message>) + Send>| {
+    let spawn = |name: &'static str, work: Work| {
         let sender = messages.clone();
         thread::Builder::new().name(name.to_owned()).spawn(move || {
             let guard = Guard(sender, name);

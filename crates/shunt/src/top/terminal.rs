@@ -5,7 +5,7 @@ use std::io;
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::execute;
-use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
+use ratatui::crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, enable_raw_mode};
 use rustix::process::{Signal, getpid, kill_process};
 
 /// The terminal in full screen; restored on drop.
@@ -36,7 +36,11 @@ impl FullScreen {
     /// # Errors
     /// The terminal cannot be written.
     pub fn clear(&mut self) -> io::Result<()> {
-        self.terminal.clear()
+        // `Terminal::clear` asks the terminal for the position of the cursor, and the thread that reads keys would take the reply.
+        execute!(io::stdout(), Clear(ClearType::All))?;
+        // The next frame is compared with an empty one.
+        self.terminal.swap_buffers();
+        Ok(())
     }
 
     /// Restores the terminal, stops this process as a shell's job control does, and takes the terminal over again once it continues.
@@ -50,7 +54,7 @@ impl FullScreen {
         kill_process(getpid(), Signal::STOP)?;
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen)?;
-        self.terminal.clear()
+        self.clear()
     }
 }
 

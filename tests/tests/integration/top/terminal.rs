@@ -55,6 +55,14 @@ fn a_mount_with_load_is_shown_sorted_detailed_and_left() {
         }
         tmux.press("Escape");
         assert!(tmux.shows(&["P99\u{25b2}"]), "{}", tmux.screen());
+        tmux.types(" ");
+        assert!(tmux.shows(&["PAUSED"]), "{}", tmux.screen());
+        tmux.types(" ");
+        assert!(
+            tmux.until(|screen| screen.contains("/mnt") && !screen.contains("PAUSED")),
+            "{}",
+            tmux.screen()
+        );
         tmux.types("/nothing-matches");
         assert!(tmux.shows(&["no mount matches"]), "{}", tmux.screen());
         tmux.press("Escape");
