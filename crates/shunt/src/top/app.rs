@@ -180,7 +180,7 @@ impl App {
             KeyCode::Char('-') => return self.set_interval(self.interval / 2),
             KeyCode::Char(c) => {
                 if let Some((_, sort)) = COLUMN_KEYS.iter().find(|(key, _)| *key == c) {
-                    // The same column again: the other way round.
+                    // A column that is chosen again is sorted the other way round.
                     self.reversed = self.sort == *sort && !self.reversed;
                     self.sort = *sort;
                 }

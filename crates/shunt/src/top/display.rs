@@ -20,7 +20,7 @@ use crate::error::{Result, failed};
 /// Longest time between two frames, so that the age of an old view is shown.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the display waits for.
+/// An event that the display waits for.
 enum Message {
     Key(KeyEvent),
     Resized,

@@ -22,7 +22,8 @@ pub fn rate(value: f64) -> String {
 
 /// Formats bytes in at most five characters: `0`, `512`, `4.0K`, `120M`, `1.5G`. Units are powers of 1024.
 pub fn bytes(value: f64) -> String {
-    let mut value = value;
+    // The sum of no numbers is -0.
+    let mut value = value + 0.0;
     for unit in ["", "K", "M", "G"] {
         if value < 999.5 {
             let fraction = usize::from(!unit.is_empty() && value < 9.95);

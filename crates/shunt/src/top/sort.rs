@@ -45,7 +45,7 @@ impl SortKey {
             SortKey::Passthrough => mount.up.as_ref().and_then(|up| up.passthrough.share),
             SortKey::Mount => None,
         };
-        // What is not known is less than 0.
+        // An unknown value is less than 0.
         value.unwrap_or(-1.0)
     }
 }

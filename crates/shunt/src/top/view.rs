@@ -1,4 +1,4 @@
-//! What `shunt top` shows of a mount: the changes between two readings. As JSON it is a contract: fields may be added, never changed.
+//! The figures that `shunt top` shows of a mount: the changes between two readings. As JSON it is a contract: fields may be added, never changed.
 
 use std::collections::BTreeMap;
 

@@ -25,7 +25,7 @@ const LATE_INTERVALS: u32 = 3;
 const HEADING: Style = Style::new().add_modifier(Modifier::BOLD).add_modifier(Modifier::UNDERLINED);
 /// Keys and names of figures.
 const NAME: Style = Style::new().fg(Color::Cyan);
-/// What needs attention.
+/// Figures that need attention.
 const ALERT: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 
 /// Draws all.
