@@ -74,7 +74,10 @@ impl App {
             handler(&app)
         });
         work.await.unwrap_or_else(|_| {
-            Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed; see the log of shunt web"))
+            Err(Failure::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the request failed; see the log of shunt web",
+            ))
         })
     }
 }

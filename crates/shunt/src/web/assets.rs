@@ -44,7 +44,16 @@ mod tests {
     #[test]
     fn assets_have_no_inline_code_and_load_nothing_from_elsewhere() {
         for (name, _, contents) in ASSETS {
-            for forbidden in ["style=\"", "onclick=", "http://", "https://", "innerHTML", "eval(", "<style", ".setAttribute('style'"] {
+            for forbidden in [
+                "style=\"",
+                "onclick=",
+                "http://",
+                "https://",
+                "innerHTML",
+                "eval(",
+                "<style",
+                ".setAttribute('style'",
+            ] {
                 assert!(!contents.contains(forbidden), "{name}: {forbidden}");
             }
         }

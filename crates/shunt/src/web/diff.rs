@@ -15,7 +15,9 @@ const EXACT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Compares the file `path`, `at` or `version`, with the file `other_path`, `other_at` or `other_version`.
 pub fn compare(app: &App, parameters: &Parameters) -> Result<Value> {
-    let read = |parameters: &Parameters| files::open(app, parameters).and_then(|(mut file, _)| files::read(&mut file));
+    let read = |parameters: &Parameters| {
+        files::open(app, parameters).and_then(|(mut file, _)| files::read(&mut file))
+    };
     let sides = (read(parameters)?, read(&parameters.other())?);
     let rows = match &sides {
         (Content::Text(left), Content::Text(right)) => Some(rows(left, right)),
@@ -40,7 +42,9 @@ fn rows(left: &str, right: &str) -> Vec<Value> {
         let (mut olds, mut news) = (operation.old_range(), operation.new_range());
         for _ in 0..olds.len().max(news.len()) {
             let (old, new) = (olds.next(), news.next());
-            let line = |lines: &[&str], at: Option<usize>| at.and_then(|at| lines.get(at).map(|line| (*line).to_owned()));
+            let line = |lines: &[&str], at: Option<usize>| {
+                at.and_then(|at| lines.get(at).map(|line| (*line).to_owned()))
+            };
             rows.push(json!([
                 change,
                 old.map(|at| at + 1),

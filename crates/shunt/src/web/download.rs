@@ -45,7 +45,8 @@ impl Download {
         })?;
         let path = parameters.path()?;
         let name = path.file_name().map(|name| name.as_bytes()).unwrap_or_default();
-        let picture = files::picture_type(&start[..len]).filter(|_| matches!(parameters.optional("download"), Ok(None)));
+        let picture = files::picture_type(&start[..len])
+            .filter(|_| matches!(parameters.optional("download"), Ok(None)));
         let how = if picture.is_some() { "inline" } else { "attachment" };
         Ok(Download {
             file,

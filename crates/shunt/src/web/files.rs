@@ -139,9 +139,8 @@ pub fn text(app: &App, parameters: &Parameters) -> Result<Value> {
 
 /// Reads the contents of a file that [`open`] returned.
 pub fn read(file: &mut File) -> Result<Content> {
-    Content::read(file).map_err(|error| {
-        Failure::new(StatusCode::BAD_GATEWAY, format_args!("cannot read the file: {error}"))
-    })
+    Content::read(file)
+        .map_err(|error| Failure::new(StatusCode::BAD_GATEWAY, format_args!("cannot read the file: {error}")))
 }
 
 /// The media type of a picture by its first bytes; only of formats that cannot contain scripts.

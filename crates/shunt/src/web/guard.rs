@@ -87,7 +87,8 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 
 fn session(headers: &HeaderMap) -> Option<&str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let mut pairs =
+        cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find_map(|(name, value)| (name == COOKIE).then_some(value))
 }
 
@@ -154,7 +155,9 @@ mod tests {
         for host in ["localhost", "LOCALHOST:80", "127.0.0.1", "127.1.2.3:9", "[::1]", "[::1]:9"] {
             assert!(is_loopback(host), "{host}");
         }
-        for host in ["", "localhost.evil.example", "127.0.0.1.evil.example:9", "0.0.0.0", "[::]:9", "10.0.0.1"] {
+        for host in
+            ["", "localhost.evil.example", "127.0.0.1.evil.example:9", "0.0.0.0", "[::]:9", "10.0.0.1"]
+        {
             assert!(!is_loopback(host), "{host}");
         }
     }

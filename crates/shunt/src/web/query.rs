@@ -17,7 +17,9 @@ impl Parameters {
     /// Parses `name=value&name=value`.
     pub fn parse(query: &str) -> Self {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        Parameters(pairs.map(|(name, value)| (name.to_owned(), percent_decode_str(value).collect())).collect())
+        Parameters(
+            pairs.map(|(name, value)| (name.to_owned(), percent_decode_str(value).collect())).collect(),
+        )
     }
 
     /// A parameter that must be given.

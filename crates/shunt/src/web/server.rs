@@ -11,10 +11,11 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::error::{Code, Failure, Result, failed, usage};
 
@@ -80,21 +81,30 @@ impl Server {
     /// # Errors
     /// Threads or signal handlers cannot be created.
     pub fn run(self) -> Result<()> {
+        let mut signals = Signals::new([SIGINT, SIGTERM])
+            .map_err(|error| failed(format_args!("cannot install signal handlers: {error}")))?;
+        let (end, ended) = oneshot::channel();
+        let wait = move || {
+            signals.forever().next();
+            let _ = end.send(());
+        };
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(wait)
+            .map_err(|error| failed(format_args!("cannot start a thread: {error}")))?;
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(MAX_THREADS)
             .build()
             .map_err(|error| failed(format_args!("cannot start an event loop: {error}")))?;
-        let served = runtime.block_on(self.serve());
+        let served = runtime.block_on(self.serve(ended));
         // A request that waits for a mount must not delay the end.
         runtime.shutdown_background();
         served.map_err(|error| failed(format_args!("cannot serve the page: {error}")))
     }
 
-    async fn serve(self) -> std::io::Result<()> {
+    async fn serve(self, ended: oneshot::Receiver<()>) -> std::io::Result<()> {
         let listener = TcpListener::from_std(self.socket)?;
-        let (mut interrupt, mut terminate) =
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let router = router(&self.app);
         let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let accept_all = async {
@@ -117,8 +127,7 @@ impl Server {
         };
         tokio::select! {
             () = accept_all => {}
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = ended => {}
         }
         Ok(())
     }

@@ -51,7 +51,9 @@ pub fn shown_path(parameters: &Parameters) -> Result<PathBuf> {
     let path = parameters.path()?;
     if let Some(at) = parameters.optional("at")? {
         if PointInTime::parse(at.as_bytes()).is_none() {
-            return Err(Failure::bad("the time must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS, or # and a commit"));
+            return Err(Failure::bad(
+                "the time must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS, or # and a commit",
+            ));
         }
         return Ok(Path::new(HISTORY).join(at).join(path));
     }
@@ -98,7 +100,9 @@ mod tests {
         assert_eq!(path("path=a/b&version=7"), Some("a/.shunt-history/b@#7".into()));
         assert_eq!(path("path=a/b&at=2026-01-02"), Some(".shunt-history/2026-01-02/a/b".into()));
         assert_eq!(path("path=&at=%2312"), Some(".shunt-history/#12".into()));
-        for wrong in ["path=a&version=x", "path=a&version=-1", "path=&version=1", "path=a&at=../..", "path=a&at=x"] {
+        for wrong in
+            ["path=a&version=x", "path=a&version=-1", "path=&version=1", "path=a&at=../..", "path=a&at=x"]
+        {
             assert_eq!(path(wrong), None, "{wrong}");
         }
     }

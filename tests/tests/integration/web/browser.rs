@@ -39,10 +39,12 @@ impl Browser {
         let options = json!({ "args": ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
             "--window-size=1200,1400", data] });
         let capabilities = [("goog:chromeOptions".to_owned(), options)].into_iter().collect();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let mut builder = ClientBuilder::new(HttpConnector::new());
         builder.capabilities(capabilities);
-        let client = runtime.block_on(builder.connect(&format!("http://127.0.0.1:{port}"))).expect("a browser");
+        let client =
+            runtime.block_on(builder.connect(&format!("http://127.0.0.1:{port}"))).expect("a browser");
         Browser { runtime, client, _driver: driver, profile }
     }
 

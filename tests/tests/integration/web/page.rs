@@ -20,7 +20,10 @@ fn fragment(mount: &Mount, tab: &str) -> String {
 
 /// Two nodes with the same changes of both.
 fn two_nodes(volume: &Volume) -> (Mount, Mount) {
-    let (ant, bee) = (volume.mount_as("ant"), volume.mount_as_with("bee", &["--cache-mode", "cached", "--cache-size", "64M"]));
+    let (ant, bee) = (
+        volume.mount_as("ant"),
+        volume.mount_as_with("bee", &["--cache-mode", "cached", "--cache-size", "64M"]),
+    );
     fs::write(ant.at().join("plan.txt"), "one\ntwo\nthree\n").unwrap();
     fs::write(ant.at().join("both.txt"), "start\n").unwrap();
     soon(|| !read(&bee.at().join("plan.txt")).is_empty() && !read(&bee.at().join("both.txt")).is_empty());
@@ -98,12 +101,15 @@ fn conflicts_are_resolved_and_versions_restored() {
     }
 
     // The cache: pinned on the page, and shown in the state.
-    browser.script("[...document.querySelectorAll('button')].find((one) => one.textContent === 'Pin').click()");
+    browser
+        .script("[...document.querySelectorAll('button')].find((one) => one.textContent === 'Pin').click()");
     soon(|| bee.status()["pinned"].as_array().is_some_and(|pinned| pinned.len() == 1));
     browser.show(&fragment(&bee, "status"));
     browser.expect("Pinned paths");
     browser.screenshot("status");
-    browser.script("[...document.querySelectorAll('button')].find((one) => one.textContent === 'Unpin').click()");
+    browser.script(
+        "[...document.querySelectorAll('button')].find((one) => one.textContent === 'Unpin').click()",
+    );
     soon(|| bee.status()["pinned"].as_array().is_some_and(Vec::is_empty));
 
     // Nothing is wider than a phone.

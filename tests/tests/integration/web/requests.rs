@@ -15,7 +15,8 @@ fn other_pages_and_other_users_are_refused() {
     let mut server = Server::start(data.path(), &["--allow-changes"]);
     let used = server.link.split_once(server.address()).unwrap().1.to_owned();
     let cookie = server.log_in();
-    let (own, list) = (format!("Origin: http://{}", server.address()), format!("{}api/mounts", server.prefix()));
+    let (own, list) =
+        (format!("Origin: http://{}", server.address()), format!("{}api/mounts", server.prefix()));
     let status = |method: &str, headers: &[&str]| server.request(method, &list, headers, "").0;
     assert_eq!(status("GET", &[&cookie]), 200);
     assert_eq!(status("GET", &[&cookie, &own]), 200);
@@ -68,7 +69,8 @@ fn nothing_is_changed_without_permission_or_outside_the_volume() {
     assert_eq!(node.status()["pinned"].as_array().unwrap().len(), 0);
     assert_eq!(node.status()["state"], "online");
     let get = |query: &str| server.request("GET", &format!("{}{query}", server.prefix()), &[&cookie], "");
-    assert!(get(&format!("api/text?{mount}&path=file")).1.contains("\"text\":\"first\""));
+    let (_, shown) = get(&format!("api/text?{mount}&path=file"));
+    assert!(shown.contains("\"text\":\"first\""), "{shown}");
     for path in ["link", "..%2Fsecret", "%2Fetc%2Fpasswd", "file%2F..%2F..%2Fsecret"] {
         for name in ["api/text", "file"] {
             let (status, reply) = get(&format!("{name}?{mount}&path={path}"));

@@ -62,7 +62,8 @@ impl Server {
     pub fn request(&self, method: &str, path: &str, headers: &[&str], body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.address()).expect("connect");
         stream.set_read_timeout(Some(Duration::from_secs(30))).expect("timeout");
-        let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+        let mut request =
+            format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
         if !headers.iter().any(|header| header.starts_with("Host: ")) {
             request += &format!("Host: {}\r\n", self.address());
         }
