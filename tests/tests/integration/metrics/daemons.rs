@@ -96,7 +96,7 @@ fn conflicts_peers_cache_and_evictions_of_a_volume_are_counted() {
 fn the_next_daemon_exports_at_the_same_address() {
     needs_mount!();
     let address = address();
-    perform(Plan::daemon().args(&["--metrics", &address]), |mirror| {
+    perform(Plan::daemon().args(&["--transport", "dev", "--metrics", &address]), |mirror| {
         assert_eq!(Metrics::of(&address).of_mount("shunt_takeovers_total", mirror.mnt(), ""), Some(0.0));
         let first = mirror.server().unwrap();
         mounts::signal(first, Signal::KILL);
