@@ -12,7 +12,7 @@ use shunt_volume_types::object::{LinkName, StoredLink, Time, VersionedObject};
 use crate::{MetaStore, StoreError};
 
 /// Maximum number of versions of one object in an answer.
-pub(crate) const MAX_VERSIONS: usize = 1000;
+pub const MAX_VERSIONS: usize = 1000;
 
 /// A name that was removed or replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

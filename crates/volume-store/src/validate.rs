@@ -25,7 +25,7 @@ pub(crate) const MAX_STORED_XATTR_BYTES: usize = MAX_XATTR_BYTES + 40;
 /// one machine can set 1 MiB; several offline machines together can exceed that.
 pub const MAX_XATTRS_BYTES: usize = 4 << 20;
 /// Overhead counted for each attribute: see [`MAX_XATTRS_BYTES`].
-pub(crate) const XATTR_OVERHEAD_BYTES: usize = 16;
+pub const XATTR_OVERHEAD_BYTES: usize = 16;
 /// Maximum encoded size of a transaction's mutations in bytes: a log entry passes a gateway in one message of 32 MiB.
 pub(crate) const MAX_MUTATIONS_BYTES: usize = 28 << 20;
 /// Maximum number of extended attributes of an object, including removed ones.
