@@ -24,10 +24,8 @@ pub struct DirtyData(Arc<Files>);
 struct Files {
     /// `/proc/meminfo`. Without it, dirty data counts as zero.
     memory: Option<File>,
-    /// The limit of the mount, once it is mounted.
-    limit: OnceLock<DirtyLimit>,
-    /// The machine's limit in bytes.
-    machine_bytes: OnceLock<u64>,
+    /// The limit of the mount, once it is mounted, and the machine's limit in bytes.
+    limit: OnceLock<(DirtyLimit, u64)>,
     /// The limit in force in bytes.
     limit_bytes: AtomicU64,
 }
@@ -38,7 +36,6 @@ impl DirtyData {
         Self(Arc::new(Files {
             memory: File::open("/proc/meminfo").ok(),
             limit: OnceLock::new(),
-            machine_bytes: OnceLock::new(),
             limit_bytes: AtomicU64::new(u64::MAX),
         }))
     }
@@ -54,23 +51,29 @@ impl DirtyData {
         }
         let bytes = limit.bytes()?;
         self.0.limit_bytes.store(bytes, Ordering::Relaxed);
-        let _ = (self.0.machine_bytes.set(bytes), self.0.limit.set(limit));
+        let _ = self.0.limit.set((limit, bytes));
         Ok(())
     }
 
-    /// Returns an upper bound of the dirty bytes of the mount.
+    /// Returns the limit in force in bytes: an upper bound of the dirty bytes of the mount that takes no system call.
+    pub(crate) fn limit(&self) -> u64 {
+        self.0.limit_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the least known upper bound of the dirty bytes of the mount.
     pub(crate) fn upper_bound(&self) -> u64 {
-        self.of_machine().min(self.0.limit_bytes.load(Ordering::Relaxed))
+        self.of_machine().min(self.limit())
     }
 
     /// Has the kernel stop writers once a quarter of `free` bytes is dirty.
     pub(crate) fn limit_to_share_of(&self, free: u64) {
-        let Some(limit) = self.0.limit.get().filter(|limit| limit.can_change()) else { return };
-        let machine = self.0.machine_bytes.get().copied().unwrap_or(u64::MAX);
-        let share = (free / FREE_PER_LIMIT).max(MIN_LIMIT_BYTES).min(machine);
-        let last = self.0.limit_bytes.load(Ordering::Relaxed);
+        let Some((limit, machine)) = self.0.limit.get().filter(|(limit, _)| limit.can_change()) else {
+            return;
+        };
+        let share = (free / FREE_PER_LIMIT).max(MIN_LIMIT_BYTES).min(*machine);
+        let last = self.limit();
         // Small differences are not worth a system call.
-        if last.abs_diff(share) > share / 8 && limit.set((share < machine).then_some(share)).is_ok() {
+        if last.abs_diff(share) > share / 8 && limit.set((share < *machine).then_some(share)).is_ok() {
             self.0.limit_bytes.store(share, Ordering::Relaxed);
         }
     }

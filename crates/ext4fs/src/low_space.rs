@@ -55,6 +55,14 @@ impl FreeSpace {
         self.dirty.limit_to_share_of(free);
         if free == 0 { 0 } else { free.saturating_sub(self.dirty.upper_bound()) }
     }
+
+    /// Reports whether [`unclaimed`](Self::unclaimed) is less. Opens and writes ask this, so the dirty pages of the machine are
+    /// read only where the limit of the mount does not decide.
+    fn is_below(&self, bytes: u64) -> bool {
+        let free = self.free();
+        self.dirty.limit_to_share_of(free);
+        free.saturating_sub(self.dirty.limit()) < bytes && self.unclaimed() < bytes
+    }
 }
 
 struct State {
@@ -113,7 +121,7 @@ impl LowSpace {
 
     /// Reports whether dirty data has to be written out before more is accepted.
     pub(crate) fn is_near_end(&self) -> bool {
-        self.is_low() && self.state.free_space.unclaimed() < NEAR_END_BYTES
+        self.is_low() && self.state.free_space.is_below(NEAR_END_BYTES)
     }
 
     /// Records that a file was opened for writing.
@@ -127,7 +135,7 @@ impl LowSpace {
             let _ends = state.ends.lock();
             state.changed.notify_all();
         }
-        if state.free_space.unclaimed() < LOW_SPACE_BYTES {
+        if state.free_space.is_below(LOW_SPACE_BYTES) {
             state.is_low.store(true, Ordering::Release);
         }
     }
