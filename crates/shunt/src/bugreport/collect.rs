@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use serde::Serialize;
-use shunt_fuse::mount::{MountInfo, fuse_mounts};
+use shunt_fuse::mount::MountInfo;
 
 use super::command_line::Words;
 use super::vocabulary::Vocabulary;
@@ -104,19 +104,12 @@ impl Mount {
 }
 
 fn mounts() -> Vec<Mount> {
-    let mut infos = fuse_mounts().unwrap_or_default();
-    infos.retain(|info| own_mounts::kind(info).is_some());
-    let target = |info: &MountInfo| control::Mount {
-        dev: info.dev,
-        owner: own_mounts::owner(info).unwrap_or(u32::MAX),
-    };
-    let answers = control::inspect_all_stats(&infos.iter().map(target).collect::<Vec<_>>());
-    let with_daemon = |(info, answer): (MountInfo, _)| {
-        let stat = match answer {
-            QueryResult::Answer(stat) => Some(*stat),
-            QueryResult::NoDaemon | QueryResult::Silent(..) => None,
-        };
-        let argv = stat.as_ref().map(|stat: &Stat| command_line(stat.pid)).unwrap_or_default();
+    let infos = own_mounts::all().unwrap_or_default();
+    let targets: Vec<_> = infos.iter().map(own_mounts::query_target).collect();
+    let answers = control::inspect_all_stats(&targets);
+    let with_daemon = |(info, answer): (MountInfo, QueryResult<Stat>)| {
+        let stat = answer.into_answer();
+        let argv = stat.as_ref().map(|stat| command_line(stat.pid)).unwrap_or_default();
         Mount { info, stat, argv }
     };
     infos.into_iter().zip(answers).map(with_daemon).collect()

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use shunt_fuse::mount::{MountInfo, fuse_mounts};
+use shunt_fuse::mount::MountInfo;
 
 use super::print;
 use crate::cli::ListArgs;
@@ -26,14 +26,9 @@ pub fn run(args: &ListArgs) -> Result<()> {
 
 /// The mounts of this namespace, oldest first.
 pub(super) fn entries() -> Result<Vec<Entry>> {
-    let mut mounts = fuse_mounts()?;
-    mounts.retain(|info| own_mounts::kind(info).is_some());
-    // Every FUSE mount has an owner; the fallback id belongs to nobody.
-    let asked: Vec<_> = mounts
-        .iter()
-        .map(|info| control::Mount { dev: info.dev, owner: own_mounts::owner(info).unwrap_or(u32::MAX) })
-        .collect();
-    let answers = control::query_all(&asked);
+    let mounts = own_mounts::all()?;
+    let targets: Vec<_> = mounts.iter().map(own_mounts::query_target).collect();
+    let answers = control::query_all(&targets);
     Ok(mounts.iter().zip(answers).map(|(info, answer)| entry(info, answer)).collect())
 }
 

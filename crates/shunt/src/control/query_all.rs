@@ -45,6 +45,16 @@ pub enum QueryResult<T> {
     Answer(Box<T>),
 }
 
+impl<T> QueryResult<T> {
+    /// Returns the reply, if there is one.
+    pub fn into_answer(self) -> Option<T> {
+        match self {
+            Self::Answer(reply) => Some(*reply),
+            Self::NoDaemon | Self::Silent(..) => None,
+        }
+    }
+}
+
 /// A request to a daemon, with the deadline of its reply.
 type Question<T> = fn(&Peer<'_>, Instant) -> io::Result<T>;
 

@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use shunt_fuse::mount::{MountInfo, fuse_mounts};
+use shunt_fuse::mount::MountInfo;
 
 use super::{ALL, Finding, Level, Product, number};
 use crate::control::{self, Hello, QueryResult};
 use crate::own_mounts;
 use crate::probe;
-use crate::report::Stat;
 use crate::text::shell_quoted;
 
 /// Read-ahead below which sequential reads are slow, in KiB. The kernel's default.
@@ -27,28 +26,22 @@ impl Mounts {
     /// Returns the cache directories of mounted volumes.
     pub fn volume_caches(&self) -> Vec<PathBuf> {
         let infos = self.found.iter().map(|(info, _)| info);
-        let volumes: Vec<_> =
-            infos.filter(|info| own_mounts::kind(info) == Some("volume")).map(query_target).collect();
-        let cache = |answer: QueryResult<Stat>| match answer {
-            QueryResult::Answer(stat) => Some(PathBuf::from(stat.volume?.cache)),
-            QueryResult::NoDaemon | QueryResult::Silent(..) => None,
-        };
-        control::inspect_all_stats(&volumes).into_iter().filter_map(cache).collect()
+        let volumes: Vec<_> = infos
+            .filter(|info| own_mounts::kind(info) == Some("volume"))
+            .map(own_mounts::query_target)
+            .collect();
+        let stats = control::inspect_all_stats(&volumes).into_iter().filter_map(QueryResult::into_answer);
+        stats.filter_map(|stat| Some(PathBuf::from(stat.volume?.cache))).collect()
     }
-}
-
-fn query_target(info: &MountInfo) -> control::Mount {
-    control::Mount { dev: info.dev, owner: own_mounts::owner(info).unwrap_or(u32::MAX) }
 }
 
 /// Reads the mount table and queries the daemons.
 pub fn survey() -> Mounts {
-    let (mut mounts, error) = match fuse_mounts() {
+    let (mounts, error) = match own_mounts::all() {
         Ok(mounts) => (mounts, None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
-    mounts.retain(|info| own_mounts::kind(info).is_some());
-    let targets: Vec<_> = mounts.iter().map(query_target).collect();
+    let targets: Vec<_> = mounts.iter().map(own_mounts::query_target).collect();
     let (answers, stale_sockets) = control::inspect_all(&targets);
     Mounts { error, found: mounts.into_iter().zip(answers).collect(), stale_sockets }
 }

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use shunt_fuse::mount::fuse_mounts;
-
 use crate::control::{self, QueryResult};
 use crate::own_mounts;
 use crate::report::Stat;
@@ -36,16 +34,12 @@ impl Source for HostSource {
 }
 
 fn scrape() -> Scrape {
-    let mut mounts = fuse_mounts().unwrap_or_else(|error| {
+    let mounts = own_mounts::all().unwrap_or_else(|error| {
         tracing::warn!("cannot read the mount table: {error}");
         Vec::new()
     });
-    mounts.retain(|info| own_mounts::kind(info).is_some());
-    let asked: Vec<_> = mounts
-        .iter()
-        .map(|info| control::Mount { dev: info.dev, owner: own_mounts::owner(info).unwrap_or(u32::MAX) })
-        .collect();
-    let answers = control::query_all_stats(&asked);
+    let targets: Vec<_> = mounts.iter().map(own_mounts::query_target).collect();
+    let answers = control::query_all_stats(&targets);
     // Two samples with equal labels would make the whole scrape invalid. Of mounts over each other, the last one is visible.
     let mut by_path = BTreeMap::new();
     for (info, answer) in mounts.iter().zip(answers) {

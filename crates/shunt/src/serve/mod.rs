@@ -309,6 +309,7 @@ pub fn restart(argv: &[OsString], args: &MountArgs) -> Result<Restart, String> {
 }
 
 /// A mount, served already or not.
+#[derive(Clone)]
 pub struct Attached {
     mount: MountPoint,
     handle: Handle,
@@ -350,12 +351,7 @@ fn watch<F>(
     facts: &Arc<DaemonInfo>,
     service: &Service<F>,
 ) -> Result<()> {
-    let attached = Attached {
-        mount: attached.mount.clone(),
-        handle: attached.handle.clone(),
-        guardian: attached.guardian.clone(),
-    };
-    signals.watch(attached, facts.clone(), service.reload.clone())
+    signals.watch(attached.clone(), facts.clone(), service.reload.clone())
 }
 
 fn wait(mounted: Mounted, args: &MountArgs) -> Result<()> {
