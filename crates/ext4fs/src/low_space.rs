@@ -9,8 +9,8 @@
 //!    the memory that may be dirty.
 //! 2. A thread compares the free space with the dirty data, as often as the fastest writer could use up the difference. The dirty
 //!    data is at most the limit of the mount, and at most all dirty pages of the machine (`Dirty` and `Writeback` of
-//!    `/proc/meminfo`). Where the difference falls below [`LOW_SPACE_BYTES`], the cached attributes of files that are open for writing
-//!    are invalidated, and later ones are not cached beyond one request. The kernel then sends a GETATTR before each
+//!    `/proc/meminfo`). Where the difference falls below [`LOW_SPACE_BYTES`], the cached attributes of files that are open for
+//!    writing are invalidated, and later ones are not cached beyond one request. The kernel then sends a GETATTR before each
 //!    `write(2)`, whose handler has the kernel write out dirty data. A writer thus gets ENOSPC at most one `write(2)` late.
 
 use std::sync::Arc;
