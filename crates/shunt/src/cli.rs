@@ -87,6 +87,11 @@ Examples:
   shunt bench --against /srv/copy /mnt/volume        a volume with a local directory
   shunt bench --size 1G --time 120 --block-size 64K /mnt/data
   shunt bench --only read --only stat --json /mnt/data";
+const WEB_EXAMPLES: &str = "\
+Examples:
+  shunt web                                      then open the printed link
+  shunt web --allow-changes                      also resolve conflicts, restore versions, pin files, invite nodes
+  ssh -t -L 9550:127.0.0.1:9550 HOST shunt web   the mounts of another machine; open the link in a browser here";
 
 const UPGRADE_EXAMPLES: &str = "\
 Examples:
@@ -164,6 +169,13 @@ pub enum Command {
     /// their ratios with confidence intervals, and latencies. The subdirectories are removed at the end, also after an error or Ctrl-C.
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
+    /// Show all mounts in a browser on this machine, until Ctrl-C
+    ///
+    /// Prints a link, which works once, for a browser on this machine. The page plots rates and latencies of all mounts; of volumes it
+    /// shows synchronisation, cache, files with their history, conflicts and nodes. It can do what the user who runs it can do; without
+    /// --allow-changes it changes nothing.
+    #[command(after_help = WEB_EXAMPLES)]
+    Web(WebArgs),
 
     /// Check this machine: kernel features, privileges, limits, dead mounts, disk space
     ///
@@ -414,6 +426,20 @@ pub struct StatArgs {
     /// Mount point of the file system
     #[arg(value_name = "MOUNTPOINT")]
     pub mountpoint: PathBuf,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct WebArgs {
+    /// Loopback address and port to listen on; port 0 chooses a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9550")]
+    pub listen: String,
+
+    /// Let the page change volumes: resolve conflicts, restore versions, pin files, go offline, invite and revoke nodes
+    #[arg(long)]
+    pub allow_changes: bool,
+
+    #[command(flatten)]
+    pub log: LogArgs,
 }
 
 #[derive(Args, Clone, Debug)]

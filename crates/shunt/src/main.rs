@@ -27,6 +27,7 @@ mod serve;
 mod service_manager;
 mod text;
 mod unmount;
+mod web;
 mod xdg;
 
 use std::ffi::OsString;

@@ -62,4 +62,5 @@ mod volume_sync;
 mod volume_tree;
 mod volume_users;
 mod volumes;
+mod web;
 mod xattrs;

@@ -1,0 +1,21 @@
+//! `shunt web`: a page for browsers, with all mounts.
+
+use std::io::{self, Write as _};
+
+use super::print;
+use crate::cli::WebArgs;
+use crate::error::Result;
+use crate::web::Server;
+use crate::{inherited, log};
+
+/// Serves the page until a signal ends it.
+pub fn run(args: &WebArgs) -> Result<()> {
+    inherited::reset();
+    log::start(&args.log)?;
+    let server = Server::bind(&args.listen, args.allow_changes, |link| {
+        // The page works without the next link.
+        let _ = writeln!(io::stdout(), "shunt: link for another browser: {link}");
+    })?;
+    print(format!("shunt: open {}\n", server.link()))?;
+    server.run()
+}

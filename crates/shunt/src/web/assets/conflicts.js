@@ -1,0 +1,64 @@
+// Conflicts, with both sides and buttons that resolve them.
+
+import { change, encodePath, get } from './api.js';
+import { bytes, el, fill, notice, time } from './dom.js';
+import { compare, preview } from './versions.js';
+
+export function show(body, mount, _path, allowChanges) {
+  const list = el('div');
+  fill(body, list);
+  let count = null;
+  const load = async () => {
+    try {
+      const found = await get('conflicts', { mount });
+      fill(list, found.length ? found.map((one) => card(one, mount, allowChanges, load)) : el('p', { class: 'card good' }, 'There is no conflict.'));
+    } catch (error) {
+      notice(error.message, 'bad');
+    }
+  };
+  load();
+  return (volume) => {
+    // A conflict that arose or was resolved elsewhere.
+    if (volume && count !== null && volume.conflicts !== count) load();
+    if (volume) count = volume.conflicts;
+  };
+}
+
+function card(conflict, mount, allowChanges, load) {
+  const path = encodePath(conflict.path);
+  const resolve = async (keep, buttons) => {
+    buttons.forEach((button) => { button.disabled = true; });
+    const done = keep === 'both' ? `Both versions of ${conflict.path} are kept.` : `${conflict.path}: the version of ${keep} is kept.`;
+    await change('resolve', { mount, path, keep }, done);
+    await load();
+  };
+  const buttons = [];
+  const button = (keep, label) => {
+    const made = el('button', { type: 'button', 'data-keep': keep, disabled: !allowChanges, onclick: () => resolve(keep, buttons) }, label);
+    buttons.push(made);
+    return made;
+  };
+  const sides = conflict.sides.map((side) => ({ ...side, encoded: `${path}%2F${encodeURIComponent(side.node)}` }));
+  const comparison = el('div');
+  return el('section', { class: 'card conflict', 'data-path': conflict.path },
+    el('h2', {}, conflict.path),
+    el('p', { class: 'muted' }, `${conflict.kind}, since ${time(conflict.since)}`),
+    el('div', { class: 'sides' }, sides.map((side) => el('div', { class: 'side' },
+      el('strong', {}, side.node, side.here ? ' (this machine)' : ''),
+      el('div', {}, describe(side)),
+      side.what === 'file' && preview({ mount, path: side.encoded }),
+      el('p', {}, button(side.node, side.what === 'deleted' ? `Keep deleted, as on ${side.node}` : `Keep the version of ${side.node}`))))),
+    el('div', { class: 'row' }, button('both', 'Keep both'),
+      sides.every((side) => side.what === 'file') && el('button', {
+        type: 'button',
+        onclick: () => compare(comparison, { mount, path: sides[0].encoded, other_path: sides[1].encoded }, sides.map((side) => side.node)),
+      }, 'Compare'),
+      !allowChanges && el('span', { class: 'muted' }, 'Start shunt web --allow-changes to resolve conflicts here.')),
+    comparison);
+}
+
+function describe(side) {
+  if (side.what === 'deleted') return 'deleted';
+  const size = side.what === 'file' ? `, ${bytes(side.size)}` : '';
+  return `${side.what}${size}, written ${time(side.modified)}`;
+}
