@@ -9,7 +9,7 @@ use shunt_fuse::mount::MountOptions;
 
 use crate::args::{
     BenchArgs, CacheArg, Expanded, Ext4Args, KillprivArg, LogArgs, LsmArg, MountArgs, PassthroughArg,
-    SurveyArgs, VolumeCommand, expand, ids,
+    SurveyArgs, VolumeCommand, WebArgs, expand, ids,
 };
 use crate::error::Result;
 
@@ -91,6 +91,7 @@ const WEB_EXAMPLES: &str = "\
 Examples:
   shunt web                                      then open the printed link
   shunt web --allow-changes                      also resolve conflicts, restore versions, pin files, invite nodes
+  shunt web --registry notes=/srv/notes.nodes    the nodes of a volume whose gateway has this registry
   ssh -t -L 9550:127.0.0.1:9550 HOST shunt web   the mounts of another machine; open the link in a browser here";
 
 const UPGRADE_EXAMPLES: &str = "\
@@ -426,20 +427,6 @@ pub struct StatArgs {
     /// Mount point of the file system
     #[arg(value_name = "MOUNTPOINT")]
     pub mountpoint: PathBuf,
-}
-
-#[derive(Args, Clone, Debug)]
-pub struct WebArgs {
-    /// Loopback address and port to listen on; port 0 chooses a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9550")]
-    pub listen: String,
-
-    /// Let the page change volumes: resolve conflicts, restore versions, pin files, go offline, invite and revoke nodes
-    #[arg(long)]
-    pub allow_changes: bool,
-
-    #[command(flatten)]
-    pub log: LogArgs,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -3,16 +3,20 @@
 use std::io::{self, Write as _};
 
 use super::print;
-use crate::cli::WebArgs;
+use crate::args::WebArgs;
 use crate::error::Result;
-use crate::web::Server;
+use crate::web::{Server, Settings};
 use crate::{inherited, log};
 
 /// Serves the page until a signal ends it.
 pub fn run(args: &WebArgs) -> Result<()> {
     inherited::reset();
     log::start(&args.log)?;
-    let server = Server::bind(&args.listen, args.allow_changes, |link| {
+    let settings = Settings {
+        allow_changes: args.allow_changes,
+        registries: args.registries.iter().map(|(volume, file)| (volume.to_string(), file.clone())).collect(),
+    };
+    let server = Server::bind(&args.listen, settings, |link| {
         // The page works without the next link.
         let _ = writeln!(io::stdout(), "shunt: link for another browser: {link}");
     })?;

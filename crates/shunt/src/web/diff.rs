@@ -13,6 +13,9 @@ use super::query::Parameters;
 /// Time for the exact comparison. Later the rest is compared roughly.
 const EXACT_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// Limit of the lines of a text that is compared: each line of a result takes some hundred bytes of memory.
+const MAX_LINES: usize = 50_000;
+
 /// Compares the file `path`, `at` or `version`, with the file `other_path`, `other_at` or `other_version`.
 pub fn compare(app: &App, parameters: &Parameters) -> Result<Value> {
     let read = |parameters: &Parameters| {
@@ -20,10 +23,24 @@ pub fn compare(app: &App, parameters: &Parameters) -> Result<Value> {
     };
     let sides = (read(parameters)?, read(&parameters.other())?);
     let rows = match &sides {
-        (Content::Text(left), Content::Text(right)) => Some(rows(left, right)),
+        (Content::Text(left), Content::Text(right)) if is_comparable(left) && is_comparable(right) => {
+            Some(rows(left, right))
+        }
         _ => None,
     };
-    Ok(json!({ "kinds": [sides.0.name(), sides.1.name()], "rows": rows }))
+    Ok(json!({ "kinds": [kind(&sides.0), kind(&sides.1)], "rows": rows }))
+}
+
+fn is_comparable(text: &str) -> bool {
+    text.lines().nth(MAX_LINES).is_none()
+}
+
+/// The name of the content; that of a large file for a text with too many lines.
+fn kind(content: &Content) -> &'static str {
+    match content {
+        Content::Text(text) if !is_comparable(text) => Content::Large.name(),
+        content => content.name(),
+    }
 }
 
 /// Rows `[change, left number, left line, right number, right line]`; change is `=`, `-`, `+` or `~`.
@@ -72,6 +89,12 @@ mod tests {
         assert_eq!(Value::from(rows("a\nb\nc\n", "a\nB\nc\nd\n")), expected);
         assert_eq!(Value::from(rows("a\n", "")), json!([["-", 1, "a", null, null]]));
         assert!(rows("", "").is_empty());
+    }
+
+    #[test]
+    fn the_number_of_lines_is_limited() {
+        let content = |lines: usize| Content::Text("\n".repeat(lines));
+        assert_eq!((kind(&content(MAX_LINES)), kind(&content(MAX_LINES + 1))), ("text", "large"));
     }
 
     #[test]

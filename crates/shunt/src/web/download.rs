@@ -13,7 +13,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::Frame;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::app::App;
 use super::error::{Failure, Result};
@@ -56,11 +56,14 @@ impl Download {
         })
     }
 
-    /// Sends the file from a thread of its own.
-    pub fn into_response(self) -> Response {
+    /// Sends the file from a thread of its own, which drops the permit at its end.
+    pub fn into_response(self, permit: OwnedSemaphorePermit) -> Response {
         let (send, receive) = mpsc::channel(MAX_READS_AHEAD);
         let (file, size) = (self.file, self.size);
-        tokio::task::spawn_blocking(move || send_all(file.take(size), &send));
+        tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            send_all(file.take(size), &send);
+        });
         let mut response = Response::new(Body::new(Chunks(receive)));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.media_type));

@@ -39,7 +39,7 @@ impl Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let body = axum::Json(serde_json::json!({ "error": self.message }));
-        (self.status, body).into_response()
+        // As text, which a browser shows if the page did not ask, and never as HTML: it has names of files.
+        (self.status, self.message).into_response()
     }
 }

@@ -3,6 +3,7 @@
 //! Paths are resolved below the mount point without symbolic links, so that a link in the volume cannot make the page show another
 //! file of this machine.
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
@@ -11,7 +12,7 @@ use std::path::Path;
 
 use axum::http::StatusCode;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use serde_json::{Value, json};
 
 use crate::files;
@@ -23,6 +24,8 @@ use super::volumes::{MountedVolume, shown_path};
 
 /// Limit of the entries of a listing.
 const MAX_ENTRIES: usize = 5000;
+/// Limit of the names that are read, and sorted, for a listing.
+const MAX_NAMES: usize = 100_000;
 /// Limit of a text that the page shows or compares, in bytes.
 pub const MAX_TEXT_BYTES: u64 = 1 << 20;
 
@@ -33,7 +36,7 @@ pub fn list(app: &App, parameters: &Parameters) -> Result<Value> {
     let failure = |error: std::io::Error| Failure::file("cannot list", &volume.path(&path), &error);
     let directory =
         open_below(&volume.mountpoint, &path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failure)?;
-    let mut names = files::names_in(&directory).map_err(failure)?;
+    let mut names = names(&directory).map_err(|error| failure(error.into()))?;
     names.sort();
     let truncated = names.len() > MAX_ENTRIES;
     names.truncate(MAX_ENTRIES);
@@ -60,6 +63,13 @@ pub fn list(app: &App, parameters: &Parameters) -> Result<Value> {
     entries.sort_by_key(|(is_file, _)| *is_file);
     let entries: Vec<Value> = entries.into_iter().map(|(_, entry)| entry).collect();
     Ok(json!({ "entries": entries, "truncated": truncated }))
+}
+
+/// The names in a directory, up to the limit.
+fn names(directory: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
+    let is_entry = |name: &CString| ![&b"."[..], b".."].contains(&name.to_bytes());
+    let entries = Dir::read_from(directory)?.map(|entry| entry.map(|entry| entry.file_name().to_owned()));
+    entries.filter(|name| !name.as_ref().is_ok_and(|name| !is_entry(name))).take(MAX_NAMES).collect()
 }
 
 fn kind_name(kind: FileType) -> &'static str {

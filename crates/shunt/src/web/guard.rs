@@ -3,11 +3,15 @@
 //! Host must name this machine, against web pages whose name resolves to a loopback address (DNS rebinding). Origin and
 //! Sec-Fetch-Site must be the page's own, against requests that other pages send. A change must have an Origin. All responses get
 //! a policy by which a browser runs and loads nothing but the embedded files.
+//!
+//! A refusal ends its connection. So a client without a session cannot keep one by sending requests whose responses it does not
+//! read.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -19,13 +23,18 @@ use super::error::{Failure, Result};
 pub const COOKIE: &str = "shunt-session";
 
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
-    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+    require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// Checks a request, has it handled, and sets the security headers of the response.
 pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let mut response = match check(&app, &request) {
         Ok(()) => next.run(request).await,
-        Err(failure) => failure.into_response(),
+        Err(failure) => {
+            let mut response = failure.into_response();
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            response
+        }
     };
     let headers = response.headers_mut();
     for (name, value) in [
@@ -47,11 +56,20 @@ pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) ->
 fn check(app: &App, request: &Request) -> Result<()> {
     let headers = request.headers();
     let forbidden = |message: &str| Err(Failure::new(StatusCode::FORBIDDEN, message));
-    let host = match text(headers, &header::HOST) {
-        Some(host) if is_loopback(host) => host,
+    // Of two Host headers, another part of the program could use the other one. A request to a proxy has its host in the path.
+    let mut hosts = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    let host = match (hosts.next(), hosts.next()) {
+        (Some(host), None) if is_loopback(host) && request.uri().authority().is_none() => host,
         _ => return forbidden("the Host header must be localhost or a loopback address"),
     };
-    let is_change = ![Method::GET, Method::HEAD].contains(request.method());
+    // Not HEAD either: a program that previews links must not use up the token.
+    let is_change = match *request.method() {
+        Method::GET => false,
+        Method::POST => true,
+        _ => {
+            return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "only GET and POST are supported"));
+        }
+    };
     match headers.get(header::ORIGIN) {
         Some(origin) if origin.as_bytes() != format!("http://{host}").as_bytes() => {
             return forbidden("requests of other pages are refused");
@@ -75,14 +93,10 @@ fn check(app: &App, request: &Request) -> Result<()> {
             "this browser has no session; open the last link that `shunt web` printed",
         ));
     }
-    if is_change && !app.allow_changes {
+    if is_change && !app.settings.allow_changes {
         return forbidden("changes are off; start `shunt web --allow-changes`");
     }
     Ok(())
-}
-
-fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok()
 }
 
 fn session(headers: &HeaderMap) -> Option<&str> {
@@ -94,17 +108,22 @@ fn session(headers: &HeaderMap) -> Option<&str> {
 
 /// Reports whether `HOST` or `HOST:PORT` is this machine. Any port: it may be forwarded, as by ssh.
 fn is_loopback(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
-    name.eq_ignore_ascii_case("localhost")
-        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+    // No user name: `localhost@HOST`.
+    !host.contains('@')
+        && (name.eq_ignore_ascii_case("localhost")
+            || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::app::Settings;
     use super::*;
+
+    fn app(allow_changes: bool) -> App {
+        App::new("127.0.0.1:1".into(), Settings { allow_changes, ..Settings::default() }, |_| ())
+    }
 
     fn status(method: &str, path: &str, headers: &[(&str, &str)], app: &App) -> Option<u16> {
         let mut request = Request::builder().method(method).uri(format!("/{}{path}", app.prefix));
@@ -118,7 +137,7 @@ mod tests {
 
     #[test]
     fn only_the_page_itself_gets_through() {
-        let app = App::new("127.0.0.1:1".into(), true, |_| ());
+        let app = app(true);
         let cookie = format!("a=b; {COOKIE}={}", app.sessions.begin(&app.sessions.token()).unwrap());
         let own = [("host", "127.0.0.1:1"), ("cookie", &cookie[..])];
         let with = |more: &[(&'static str, &'static str)]| -> Vec<(&str, &str)> {
@@ -127,6 +146,10 @@ mod tests {
         assert_eq!(status("GET", "/", &own, &app), None);
         assert_eq!(status("GET", "/login", &own[..1], &app), None);
         assert_eq!(status("POST", "/login", &own[..1], &app), Some(403));
+        assert_eq!(status("HEAD", "/login", &own[..1], &app), Some(405));
+        assert_eq!(status("DELETE", "/", &own, &app), Some(405));
+        assert_eq!(status("GET", "/", &with(&[("host", "evil.example")]), &app), Some(403));
+        assert_eq!(status("GET", "x/login", &own[..1], &app), Some(401));
         assert_eq!(status("GET", "/", &own[..1], &app), Some(401));
         assert_eq!(status("GET", "/", &own[1..], &app), Some(403));
         assert_eq!(status("GET", "/", &[("host", "evil.example:1"), own[1]], &app), Some(403));
@@ -143,7 +166,7 @@ mod tests {
 
     #[test]
     fn changes_need_permission() {
-        let app = App::new("127.0.0.1:1".into(), false, |_| ());
+        let app = app(false);
         let cookie = format!("{COOKIE}={}", app.sessions.begin(&app.sessions.token()).unwrap());
         let headers = [("host", "localhost:1"), ("cookie", &cookie[..]), ("origin", "http://localhost:1")];
         assert_eq!(status("POST", "/api/pin", &headers, &app), Some(403));
@@ -155,9 +178,18 @@ mod tests {
         for host in ["localhost", "LOCALHOST:80", "127.0.0.1", "127.1.2.3:9", "[::1]", "[::1]:9"] {
             assert!(is_loopback(host), "{host}");
         }
-        for host in
-            ["", "localhost.evil.example", "127.0.0.1.evil.example:9", "0.0.0.0", "[::]:9", "10.0.0.1"]
-        {
+        for host in [
+            "",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example:9",
+            "0.0.0.0",
+            "[::]:9",
+            "10.0.0.1",
+            "a@localhost",
+            "localhost@evil.example:9",
+            "localhost:x@evil.example",
+            "[::1]evil.example",
+        ] {
             assert!(!is_loopback(host), "{host}");
         }
     }

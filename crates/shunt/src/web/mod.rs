@@ -15,7 +15,9 @@ mod download;
 mod error;
 mod files;
 mod guard;
+mod limited_output;
 mod mounts;
+mod nodes;
 mod own_command;
 mod query;
 mod router;
@@ -23,4 +25,5 @@ mod server;
 mod sessions;
 mod volumes;
 
+pub use app::Settings;
 pub use server::Server;

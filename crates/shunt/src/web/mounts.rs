@@ -18,7 +18,7 @@ pub fn list(app: &App) -> Value {
     });
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     json!({
-        "allow_changes": app.allow_changes,
+        "allow_changes": app.settings.allow_changes,
         "version": env!("CARGO_PKG_VERSION"),
         "time_s": since_epoch.as_secs_f64(),
         "mounts": mounts.collect::<Vec<_>>(),

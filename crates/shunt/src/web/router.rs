@@ -16,9 +16,9 @@ use super::download::Download;
 use super::error::{Failure, Result};
 use super::guard::{COOKIE, guard};
 use super::query::Parameters;
-use super::{assets, changes, diff, files, mounts, volumes};
+use super::{assets, changes, diff, files, mounts, nodes, volumes};
 
-/// Limit of the body of a change: it has a path.
+/// Limit of the body of a change: a path of 4 KiB fits, however it is encoded.
 const MAX_BODY_BYTES: usize = 32 << 10;
 
 /// Leads to the page once the session's cookie is set. A redirect would be part of the navigation from another page, for which
@@ -68,7 +68,8 @@ async fn login(State(app): State<Arc<App>>, query: RawQuery) -> Result<Response>
 
 async fn download(State(app): State<Arc<App>>, query: RawQuery) -> Result<Response> {
     let parameters = parse(query);
-    Ok(app.block(move |app| Download::open(app, &parameters)).await?.into_response())
+    let permit = app.download_permit()?;
+    Ok(app.block(move |app| Download::open(app, &parameters)).await?.into_response(permit))
 }
 
 async fn read(State(app): State<Arc<App>>, Path(name): Path<String>, query: RawQuery) -> Result<Response> {
@@ -81,8 +82,7 @@ fn value(app: &App, name: &str, parameters: &Parameters) -> Result<Value> {
         "mounts" => Ok(mounts::list(app)),
         "conflicts" => volumes::conflicts(app, parameters),
         "history" => volumes::history(app, parameters),
-        "log" => volumes::log(app, parameters),
-        "nodes" => volumes::nodes(app, parameters),
+        "nodes" => nodes::list(app, parameters),
         "files" => files::list(app, parameters),
         "text" => files::text(app, parameters),
         "diff" => diff::compare(app, parameters),

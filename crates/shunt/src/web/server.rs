@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::error::{Code, Failure, Result, failed, usage};
 
-use super::app::App;
+use super::app::{App, MAX_DOWNLOADS, MAX_REQUESTS, Settings};
 use super::router::router;
 
 /// Limit of the connections at a time; further ones wait. A browser opens six.
@@ -30,8 +30,6 @@ const MAX_HEAD_BYTES: usize = 32 << 10;
 const MAX_HEADERS: usize = 64;
 /// Time for the head of a request, also while a connection is idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
-/// Threads for requests and downloads. They end when they are idle.
-const MAX_THREADS: usize = 40;
 /// Pause after a failed accept, usually for lack of descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
@@ -48,7 +46,7 @@ impl Server {
     /// The address is not a loopback address, cannot be resolved, or is in use.
     pub fn bind(
         listen: &str,
-        allow_changes: bool,
+        settings: Settings,
         print_link: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Self> {
         let cannot = |error: std::io::Error| {
@@ -68,7 +66,7 @@ impl Server {
         let socket = std::net::TcpListener::bind(&addresses[..]).map_err(cannot)?;
         socket.set_nonblocking(true).map_err(cannot)?;
         let address = socket.local_addr().map_err(cannot)?.to_string();
-        Ok(Server { socket, app: Arc::new(App::new(address, allow_changes, print_link)) })
+        Ok(Server { socket, app: Arc::new(App::new(address, settings, print_link)) })
     }
 
     /// The link that opens the page, once.
@@ -94,7 +92,8 @@ impl Server {
             .map_err(|error| failed(format_args!("cannot start a thread: {error}")))?;
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(MAX_THREADS)
+            // They end when they are idle.
+            .max_blocking_threads(MAX_REQUESTS + MAX_DOWNLOADS)
             .build()
             .map_err(|error| failed(format_args!("cannot start an event loop: {error}")))?;
         let served = runtime.block_on(self.serve(ended));

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
+use subtle::ConstantTimeEq as _;
+
 /// Limit of the sessions; a new one ends the oldest.
 const MAX_SESSIONS: usize = 16;
 
@@ -58,8 +60,7 @@ pub fn random() -> String {
 
 /// Compares secrets in a time that does not depend on the position of the first difference.
 fn is_equal(one: &str, other: &str) -> bool {
-    let difference = one.bytes().zip(other.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
-    one.len() == other.len() && difference == 0
+    one.as_bytes().ct_eq(other.as_bytes()).into()
 }
 
 #[cfg(test)]

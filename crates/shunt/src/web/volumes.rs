@@ -1,6 +1,5 @@
-//! Requests that read about a volume: its state, conflicts, versions of a path, and nodes.
+//! Requests that read about a volume: its conflicts, and the versions of a path.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use axum::http::StatusCode;
@@ -38,7 +37,7 @@ impl MountedVolume {
         }
     }
 
-    /// The absolute path of one in the volume.
+    /// The absolute path of a path in the volume.
     pub fn path(&self, inside: &Path) -> PathBuf {
         // Joining an empty path would append a slash.
         if inside.as_os_str().is_empty() { self.mountpoint.clone() } else { self.mountpoint.join(inside) }
@@ -74,19 +73,6 @@ pub fn conflicts(app: &App, parameters: &Parameters) -> Result<Value> {
 pub fn history(app: &App, parameters: &Parameters) -> Result<Value> {
     let volume = MountedVolume::of(app, parameters)?;
     own_command::json(&["history", "--json"], &[volume.path(&parameters.path()?).as_os_str()])
-}
-
-/// The last commits.
-pub fn log(app: &App, parameters: &Parameters) -> Result<Value> {
-    let volume = MountedVolume::of(app, parameters)?;
-    let path = volume.path(&parameters.path()?);
-    own_command::json(&["log", "--json", "--number=50"], &[path.as_os_str()])
-}
-
-/// Nodes that joined through the gateway of this machine.
-pub fn nodes(app: &App, parameters: &Parameters) -> Result<Value> {
-    let volume = MountedVolume::of(app, parameters)?;
-    own_command::json(&["nodes", "list", "--json"], &[OsStr::new(&volume.name)])
 }
 
 #[cfg(test)]

@@ -13,9 +13,8 @@ function encode(parameters) {
 }
 
 async function reply(response) {
-  const body = await response.json();
-  if (!response.ok) throw new Error(body.error || response.statusText);
-  return body;
+  if (!response.ok) throw new Error((await response.text()) || response.statusText);
+  return response.json();
 }
 
 export async function get(name, parameters = {}) {

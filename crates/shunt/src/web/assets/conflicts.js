@@ -5,16 +5,21 @@ import { bytes, el, fill, notice, time } from './dom.js';
 import { compare, preview } from './versions.js';
 
 export function show(body, mount, _path, allowChanges) {
-  const list = el('div');
+  const list = el('div', { tabindex: -1 });
   fill(body, list);
   let count = null;
   const load = async () => {
     try {
       const found = await get('conflicts', { mount });
-      fill(list, found.length ? found.map((one) => card(one, mount, allowChanges, load)) : el('p', { class: 'card good' }, 'There is no conflict.'));
+      fill(list, found.length ? found.map((one) => card(one, mount, allowChanges, resolved)) : el('p', { class: 'card good' }, 'There is no conflict.'));
     } catch (error) {
       notice(error.message, 'bad');
     }
+  };
+  const resolved = async () => {
+    await load();
+    // The pressed button is gone. The keyboard continues at the remaining conflicts.
+    list.focus();
   };
   load();
   return (volume) => {
@@ -24,13 +29,13 @@ export function show(body, mount, _path, allowChanges) {
   };
 }
 
-function card(conflict, mount, allowChanges, load) {
+function card(conflict, mount, allowChanges, resolved) {
   const path = encodePath(conflict.path);
   const resolve = async (keep, buttons) => {
     buttons.forEach((button) => { button.disabled = true; });
     const done = keep === 'both' ? `Both versions of ${conflict.path} are kept.` : `${conflict.path}: the version of ${keep} is kept.`;
     await change('resolve', { mount, path, keep }, done);
-    await load();
+    await resolved();
   };
   const buttons = [];
   const button = (keep, label) => {

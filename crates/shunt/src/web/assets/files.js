@@ -46,7 +46,7 @@ export function show(body, mount, directory, allowChanges) {
         type: 'button', onclick: () => change('restore', { mount, path, at }, `Restored ${entry.name} as of ${at}.`),
       }, 'Restore'))];
   };
-  fill(body, timeForm(mount, load), lost(mount, join, detail, allowChanges, load), el('section', { class: 'card' }, crumbs(mount, directory), list), detail);
+  fill(body, timeForm(mount, load), removedFile(mount, join, detail, allowChanges, load), el('section', { class: 'card' }, crumbs(mount, directory), list), detail);
   load();
   return null;
 }
@@ -68,7 +68,7 @@ function timeForm(mount, load) {
 }
 
 // Finds the versions of a file that is not listed any more.
-function lost(mount, join, detail, allowChanges, load) {
+function removedFile(mount, join, detail, allowChanges, load) {
   const input = el('input', { type: 'text', id: 'removed', placeholder: 'name', required: true });
   return el('form', {
     class: 'card row',

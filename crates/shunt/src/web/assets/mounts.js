@@ -3,9 +3,11 @@
 import { bytes, el, fill, micros, number, time } from './dom.js';
 import { plot } from './plot.js';
 
-// Values per plot, one for each poll.
-const MOST = 300;
 export const POLL_MS = 1000;
+// Values that are kept for a plot, one for each poll.
+const MAX_POINTS = 300;
+// A plot grows by this number of values until it is full.
+const POINT_STEP = 60;
 
 // Rates and latencies by mount point, since the page was opened.
 const histories = new Map();
@@ -40,7 +42,7 @@ export function record(reply) {
         p50: percentile(latency, mount.latency_bounds_us, 0.5), p99: percentile(latency, mount.latency_bounds_us, 0.99),
         cpu: rate('cpu_s') * 100,
       });
-      if (history.points.length > MOST) history.points.shift();
+      if (history.points.length > MAX_POINTS) history.points.shift();
     }
     history.last = mount.up ? { mount, time: reply.time_s } : null;
   }
@@ -59,15 +61,16 @@ export function plots(mountpoint) {
   const draw = () => {
     const points = (histories.get(mountpoint) || { points: [] }).points;
     const of = (name) => points.map((point) => point[name]);
-    const seconds = (MOST * POLL_MS) / 1000;
+    const shown = Math.max(Math.ceil(points.length / POINT_STEP), 1) * POINT_STEP;
+    const seconds = (shown * POLL_MS) / 1000;
     plot(rates, [
       { label: 'requests per second', color: '--accent', values: of('requests') },
       { label: 'errors per second', color: '--bad', values: of('errors') },
-    ], MOST, seconds, number);
+    ], shown, seconds, number);
     plot(latencies, [
       { label: 'median latency', color: '--accent', values: of('p50') },
       { label: '99th percentile', color: '--second', values: of('p99') },
-    ], MOST, seconds, micros);
+    ], shown, seconds, micros);
     const last = points[points.length - 1];
     fill(values, last ? `${number(last.requests)} requests/s, ${number(last.errors)} errors/s, median ${micros(last.p50)}, `
       + `99 % ${micros(last.p99)}, read ${bytes(last.read)}/s, written ${bytes(last.written)}/s, processor ${last.cpu.toFixed(1)} %` : 'Measuring');

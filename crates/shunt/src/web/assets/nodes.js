@@ -1,7 +1,7 @@
 // The nodes of a volume that a gateway of this machine serves: invite and revoke.
 
 import { change, get } from './api.js';
-import { el, fill, table, time } from './dom.js';
+import { el, fill, notice, table, time } from './dom.js';
 
 // Light modules around a QR code, which readers need.
 const MARGIN = 4;
@@ -12,7 +12,7 @@ export function show(body, mount, _path, allowChanges) {
     try {
       const nodes = await get('nodes', { mount });
       const columns = [['Node'], ['Role'], ['Since', 'wide'], ...(allowChanges ? [['']] : [])];
-      fill(list, nodes.length ? table(columns, nodes.map((node) => [node.name, node.role, time(node.since), allowChanges && revoke(node)]))
+      fill(list, nodes.length ? table(columns, nodes.map((node) => [node.name, node.role, time(node.since), ...(allowChanges ? [revoke(node)] : [])]))
         : el('p', {}, 'No node has joined.'));
     } catch (error) {
       fill(list, el('p', { class: 'warn' }, error.message),
@@ -62,9 +62,18 @@ function token(made) {
   return [
     el('p', {}, 'On the other machine: ', el('code', {}, 'shunt volume join TOKEN'), '. Whoever has the token can join: handle it like a password.'),
     el('p', {}, text),
-    el('button', { type: 'button', onclick: () => navigator.clipboard.writeText(made.token) }, 'Copy'),
+    el('button', { type: 'button', onclick: () => copy(made.token) }, 'Copy'),
     made.qr.length > 0 && qr(made.qr),
   ];
+}
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    notice('The token was copied.', 'good');
+  } catch (error) {
+    notice(`cannot copy the token: ${error.message}; select its text`, 'bad');
+  }
 }
 
 function qr(rows) {

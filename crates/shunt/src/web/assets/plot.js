@@ -15,8 +15,9 @@ function ceiling(value) {
   return [1, 2, 5, 10].map((factor) => factor * power).find((round) => round >= value);
 }
 
-// lines: [{ label, color, values }], of equal lengths; null where there is no value. seconds: the time that `most` values cover.
-export function plot(canvas, lines, most, seconds, format) {
+// lines: [{ label, color, values }], of equal lengths; null where there is no value. The plot has room for `count` values, which
+// cover `seconds`.
+export function plot(canvas, lines, count, seconds, format) {
   const width = canvas.clientWidth;
   if (!width) return;
   const scale = window.devicePixelRatio || 1;
@@ -25,7 +26,7 @@ export function plot(canvas, lines, most, seconds, format) {
   const context = canvas.getContext('2d');
   context.scale(scale, scale);
   const top = ceiling(Math.max(...lines.flatMap((line) => line.values.filter((value) => value !== null)), 0));
-  const x = (at, length) => width - ((length - 1 - at) / Math.max(most - 1, 1)) * (width - LEFT) - 1;
+  const x = (at, length) => width - ((length - 1 - at) / Math.max(count - 1, 1)) * (width - LEFT) - 1;
   const y = (value) => 6 + (1 - value / top) * (HEIGHT - BOTTOM - 6);
   context.font = '11px system-ui, sans-serif';
   context.fillStyle = color('--muted');

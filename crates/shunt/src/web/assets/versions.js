@@ -5,7 +5,7 @@ import { bytes, el, fill, notice, table, time } from './dom.js';
 
 // Unchanged lines that are shown around changes.
 const CONTEXT = 3;
-const MOST_ROWS = 4000;
+const MAX_ROWS = 4000;
 
 // The contents of a file: text, or a picture.
 export function preview(parameters) {
@@ -55,7 +55,7 @@ function diffTable(rows, labels) {
     skipped = 0;
   };
   rows.forEach(([kind, leftNumber, left, rightNumber, right], at) => {
-    if (!near[at] || body.childElementCount > MOST_ROWS) { skipped += 1; return; }
+    if (!near[at] || body.childElementCount > MAX_ROWS) { skipped += 1; return; }
     gap();
     body.append(el('tr', {},
       el('td', { class: 'number' }, leftNumber ?? ''), el('td', { class: left !== null && kind !== '=' ? 'removed' : '' }, left ?? ''),
