@@ -169,7 +169,7 @@ fn open_below(mountpoint: &Path, path: &Path, flags: OFlags) -> std::io::Result<
     let root = rustix::fs::open(mountpoint, open, Mode::empty())?;
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let flags = flags | OFlags::CLOEXEC;
     Ok(rustix::fs::openat2(&root, path.as_os_str().as_bytes(), flags, Mode::empty(), resolve)?)
 }
 
@@ -186,6 +186,9 @@ mod tests {
         std::fs::create_dir(temp.path().join("dir")).unwrap();
         let open = |path: &str| open_below(temp.path(), Path::new(path), OFlags::RDONLY);
         assert!(open("").is_ok() && open("dir").is_ok());
+        std::fs::write(temp.path().join("dir/file"), "").unwrap();
+        let file = open_below(temp.path(), Path::new("dir/file"), OFlags::PATH | OFlags::NOFOLLOW);
+        assert!(file.is_ok(), "{file:?}");
         for path in ["link", "link/secret", "../x", "/etc"] {
             assert!(open(path).is_err(), "{path}");
         }

@@ -160,7 +160,7 @@ fn the_page_fits_a_phone_and_is_read_only_without_permission() {
     };
     fits();
     for (tab, expected) in [
-        ("status", "everything is synchronised"),
+        ("status", "local changes to send: "),
         ("files", "long name"),
         ("conflicts", "by bee"),
         ("nodes", "Start shunt web --allow-changes to invite"),

@@ -33,9 +33,9 @@ export function show(main, mount, tab, path, allowChanges) {
 // Progress of synchronisation, in one sentence.
 function progress(volume) {
   const parts = [];
-  if (volume.pending > 0) parts.push(`${volume.pending} local changes to send`);
-  if (volume.blocked > 0) parts.push(`${volume.blocked} of them wait for a conflict or an open file`);
-  if (volume.missing_files > 0) parts.push(`${volume.missing_files} files to download`);
+  if (volume.pending > 0) parts.push(`local changes to send: ${volume.pending}`);
+  if (volume.blocked > 0) parts.push(`of them wait for a conflict or an open file: ${volume.blocked}`);
+  if (volume.missing_files > 0) parts.push(`files to download: ${volume.missing_files}`);
   return parts.length ? parts.join('; ') : 'everything is synchronised';
 }
 
