@@ -61,7 +61,8 @@ impl Browser {
             "--no-sandbox",
             "--disable-dev-shm-usage",
             "--disable-gpu",
-            "--window-size=1200,900",
+            "--hide-scrollbars",
+            "--window-size=1200,1040",
             data
         ]);
         let capabilities = [("goog:chromeOptions".to_owned(), options)].into_iter().collect();

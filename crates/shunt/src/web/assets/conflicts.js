@@ -7,25 +7,35 @@ import { compare, preview } from './versions.js';
 export function show(body, mount, _path, allowChanges) {
   const list = el('div', { tabindex: -1 });
   fill(body, list);
-  let count = null;
+  // State of the volume at the last load, the number of loads, and the conflicts that are shown.
+  let [synchronised, loads, shown] = [null, 0, null];
   const load = async () => {
+    loads += 1;
+    const own = loads;
     try {
       const found = await get('conflicts', { mount });
+      // A later load has begun, or the list would be the same: a new one would lose the focus.
+      if (own !== loads || JSON.stringify(found) === shown) return;
+      shown = JSON.stringify(found);
       fill(list, found.length ? found.map((one) => card(one, mount, allowChanges, resolved)) : el('p', { class: 'card good' }, 'There is no conflict.'));
     } catch (error) {
       notice(error.message, 'bad');
     }
   };
   const resolved = async () => {
+    // If it failed, the buttons have to work again.
+    shown = null;
     await load();
     // The pressed button is gone. The keyboard continues at the remaining conflicts.
     list.focus();
   };
   load();
   return (volume) => {
-    // A conflict that arose or was resolved elsewhere.
-    if (volume && count !== null && volume.conflicts !== count) load();
-    if (volume) count = volume.conflicts;
+    if (!volume) return;
+    // Conflicts arise and end by changes that are sent or received. Their number alone is not enough: another one may have arisen.
+    const now = JSON.stringify([volume.conflicts, volume.pending, volume.sent, volume.received]);
+    if (synchronised !== null && now !== synchronised) load();
+    synchronised = now;
   };
 }
 

@@ -56,8 +56,8 @@ export function plots(mountpoint) {
   const [rates, latencies] = [canvas('requests'), canvas('latency')];
   const values = el('p', { class: 'muted' });
   const element = el('div', {}, values, el('div', { class: 'grid' },
-    el('figure', {}, el('figcaption', {}, 'Requests per second'), rates),
-    el('figure', {}, el('figcaption', {}, 'Latency: median, 99th percentile'), latencies)));
+    el('figure', {}, el('figcaption', {}, el('span', { class: 'plotted-first' }, 'Requests'), ' and ', el('span', { class: 'bad' }, 'errors'), ' per second'), rates),
+    el('figure', {}, el('figcaption', {}, 'Latency: ', el('span', { class: 'plotted-first' }, 'median'), ', ', el('span', { class: 'plotted-second' }, '99th percentile')), latencies)));
   const draw = () => {
     const points = (histories.get(mountpoint) || { points: [] }).points;
     const of = (name) => points.map((point) => point[name]);

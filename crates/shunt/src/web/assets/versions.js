@@ -39,6 +39,7 @@ export async function compare(place, parameters, labels) {
   } catch (error) {
     fill(place, el('p', { class: 'bad' }, error.message));
   }
+  place.scrollIntoView({ block: 'nearest' });
 }
 
 function diffTable(rows, labels) {
@@ -62,7 +63,8 @@ function diffTable(rows, labels) {
       el('td', { class: 'number' }, rightNumber ?? ''), el('td', { class: right !== null && kind !== '=' ? 'added' : '' }, right ?? '')));
   });
   gap();
-  return el('table', { class: 'diff' }, el('thead', {}, el('tr', {}, el('th', { colspan: 2 }, labels[0]), el('th', { colspan: 2 }, labels[1]))), body);
+  const columns = el('colgroup', {}, ['number', '', 'number', ''].map((kind) => el('col', { class: kind })));
+  return el('table', { class: 'diff' }, columns, el('thead', {}, el('tr', {}, el('th', { colspan: 2 }, labels[0]), el('th', { colspan: 2 }, labels[1]))), body);
 }
 
 // The versions of a path, with buttons for each.
