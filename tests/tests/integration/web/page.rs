@@ -73,7 +73,7 @@ fn conflicts_are_resolved_by_a_click_and_by_keys() {
 
     browser.find("canvas.plot");
     browser.expect(&ant.at().display().to_string());
-    browser.expect("in conflict");
+    browser.expect("conflicts: 1");
     expect_plots(&browser, [&ant, &bee]);
     browser.screenshot("web-mounts", volume.aside());
 

@@ -89,8 +89,8 @@ function badges(mount) {
   return [
     el('span', { class: 'badge' }, volume ? `volume ${volume.name} as ${volume.node}` : mount.kind),
     volume && el('span', { class: `badge ${volume.state === 'online' ? 'good' : 'warn'}` }, volume.state),
-    volume && volume.conflicts > 0 && el('span', { class: 'badge bad' }, `${volume.conflicts} in conflict`),
-    mount.waiting > 0 && el('span', { class: 'badge warn' }, `${mount.waiting} requests wait`),
+    volume && volume.conflicts > 0 && el('span', { class: 'badge bad' }, `conflicts: ${volume.conflicts}`),
+    mount.waiting > 0 && el('span', { class: 'badge warn' }, `requests waiting: ${mount.waiting}`),
   ];
 }
 
