@@ -1,6 +1,5 @@
 //! A terminal of known size, by tmux: keys go in, and the screen comes out as text.
 
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use tempfile::TempDir;
 /// A shell in a terminal, on a server of its own; ended on drop.
 #[derive(Debug)]
 pub struct Tmux {
-    place: TempDir,
+    dir: TempDir,
 }
 
 impl Tmux {
@@ -20,9 +19,10 @@ impl Tmux {
     /// If tmux does not start.
     #[track_caller]
     pub fn start(width: u16, height: u16) -> Self {
-        let tmux = Self { place: tempfile::tempdir().expect("a directory") };
+        let tmux = Self { dir: tempfile::tempdir().expect("a directory") };
         let (width, height) = (width.to_string(), height.to_string());
-        let shell = "env PS1='ready$ ' sh -i";
+        // No core file at SIGQUIT. The shell replaces the one that tmux starts, so that programs are its children.
+        let shell = "ulimit -c 0; exec env PS1='ready$ ' sh -i";
         tmux.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", &width, "-y", &height, shell]).ok();
         assert!(tmux.shows(&["ready$"]), "{}", tmux.screen());
         tmux
@@ -30,7 +30,7 @@ impl Tmux {
 
     fn tmux(&self, args: &[&str]) -> Ran {
         let mut command = Command::new("tmux");
-        command.arg("-S").arg(self.place.path().join("socket")).args(args);
+        command.arg("-S").arg(self.dir.path().join("socket")).args(args);
         run(command.env_remove("TMUX").env("TERM", "xterm-256color").env("LC_ALL", "C.UTF-8"))
     }
 
@@ -85,7 +85,8 @@ impl Tmux {
     /// Reports whether the terminal is as a shell expects it: no full-screen program, a visible cursor, and echo. Types a command.
     pub fn is_restored(&self) -> bool {
         let modes = || self.value("#{alternate_on} #{cursor_flag}") == "0 1";
-        let settings = self.place.path().join("settings");
+        let settings = self.dir.path().join("settings");
+        let _ = std::fs::remove_file(&settings);
         self.enter(&format!("stty -a > {}", settings.display()));
         let sane = || {
             let text = std::fs::read_to_string(&settings).unwrap_or_default();
@@ -96,9 +97,17 @@ impl Tmux {
         within(Duration::from_secs(10), || modes() && sane())
     }
 
-    /// Returns a directory for files of the test.
-    pub fn place(&self) -> &Path {
-        self.place.path()
+    /// Returns the process id of the program that the shell runs or has stopped.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[track_caller]
+    pub fn program(&self) -> u32 {
+        let shell = self.value("#{pane_pid}");
+        let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
+        let children = children.expect("the shell runs");
+        let youngest = children.split_whitespace().next_back().expect("the shell runs a program");
+        youngest.parse().expect("a process id")
     }
 }
 

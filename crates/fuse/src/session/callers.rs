@@ -1,5 +1,7 @@
-//! Counts requests by the thread that sent them, in a table of fixed size. A new caller replaces the one in its set that was silent for
-//! longest. Recording takes relaxed atomic operations and no lock, so a count may be off by some requests while callers are replaced.
+//! Counts requests by the thread that sent them, in a set-associative table of fixed size. A new caller replaces the least recently
+//! active one of its set. Recording takes relaxed atomic operations and no lock. It writes one cache line, which belongs to the caller
+//! alone; requests of the kernel itself, such as FORGET, share one, as they share the counters of their operation. The table is lossy:
+//! while callers are replaced, counts may be off by some requests.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -16,8 +18,9 @@ const FORGET_AFTER_S: u32 = 60;
 /// A caller and its count. Times are in seconds since the start of the session.
 #[derive(Debug, Default)]
 struct Slot {
-    /// The thread id in the lower half, the number of requests modulo 2^32 in the upper half: an addition to the count that comes after
-    /// the slot was given to another caller is off by one request, and never mixes two callers. Zero if the slot is free.
+    /// The thread id and [`OCCUPIED`] in the lower half, the number of requests modulo 2^32 in the upper half: an addition to the count
+    /// that comes after the slot was given to another caller is off by one request, and never mixes two callers. Zero if the slot is
+    /// free.
     caller: AtomicU64,
     /// Overflows of the count.
     overflows: AtomicU32,
@@ -27,7 +30,9 @@ struct Slot {
 }
 
 /// One request in [`Slot::caller`].
-const ONE: u64 = 1 << 32;
+const ONE_REQUEST: u64 = 1 << 32;
+/// Tells the kernel, which has the thread id 0, from a free slot in [`Slot::caller`]. Ids of threads have at most 22 bits.
+const OCCUPIED: u32 = 1 << 31;
 
 /// The callers of a session.
 #[derive(Debug)]
@@ -63,21 +68,22 @@ impl Callers {
     /// Counts a request that was read at `now`.
     pub(crate) fn record(&self, tid: u32, uid: u32, now: Instant) {
         let seconds = self.seconds(now);
+        let key = tid | OCCUPIED;
         let set = &self.slots[tid as usize % SETS];
         for slot in set {
             let caller = slot.caller.load(Ordering::Relaxed);
-            if caller as u32 == tid && caller != 0 {
+            if caller as u32 == key {
                 slot.count(caller, uid, seconds);
                 return;
             }
         }
-        // Of equally old ones the caller with the fewest requests. Free slots are the oldest.
+        // A free slot, or else the least recently active caller; of equally recent ones that with the fewest requests.
         let age = |slot: &&CachePadded<Slot>| {
             let caller = slot.caller.load(Ordering::Relaxed);
             (caller != 0, slot.last.load(Ordering::Relaxed), caller >> 32)
         };
         if let Some(slot) = set.iter().min_by_key(age) {
-            slot.start(slot.caller.load(Ordering::Relaxed), u64::from(tid) | ONE, uid, seconds);
+            slot.start(slot.caller.load(Ordering::Relaxed), u64::from(key) | ONE_REQUEST, uid, seconds);
         }
     }
 
@@ -113,13 +119,13 @@ impl Slot {
         let last = self.last.load(Ordering::Relaxed);
         if last != seconds {
             if seconds.saturating_sub(last) > FORGET_AFTER_S {
-                self.start(caller, u64::from(caller as u32) | ONE, uid, seconds);
+                self.start(caller, u64::from(caller as u32) | ONE_REQUEST, uid, seconds);
                 return;
             }
             self.last.store(seconds, Ordering::Relaxed);
             self.uid.store(uid, Ordering::Relaxed);
         }
-        let before = self.caller.fetch_add(ONE, Ordering::Relaxed);
+        let before = self.caller.fetch_add(ONE_REQUEST, Ordering::Relaxed);
         if before >> 32 == u64::from(u32::MAX) {
             self.overflows.fetch_add(1, Ordering::Relaxed);
         }
@@ -144,7 +150,7 @@ impl Slot {
         let last = self.last.load(Ordering::Relaxed);
         let seconds = |from: u32, to: u32| Duration::from_secs(to.saturating_sub(from).into());
         Some(CallerStatistics {
-            tid: caller as u32,
+            tid: caller as u32 & !OCCUPIED,
             uid: self.uid.load(Ordering::Relaxed),
             requests: (u64::from(self.overflows.load(Ordering::Relaxed)) << 32) + (caller >> 32),
             active: seconds(self.first.load(Ordering::Relaxed), last),
@@ -217,13 +223,17 @@ mod tests {
     }
 
     #[test]
-    fn a_count_outgrows_its_half_of_the_word() {
-        let callers = Callers::default();
-        callers.record(u32::MAX, 0, callers.start);
-        let slot = &callers.slots[u32::MAX as usize % SETS][0];
-        slot.caller.store(u64::MAX, Ordering::Relaxed);
-        callers.record(u32::MAX, 0, callers.start);
-        assert_eq!(find(&callers, u32::MAX).unwrap().requests, 1 << 32);
+    fn counts_exceed_32_bits() {
+        // The kernel, and the largest id.
+        for tid in [0, OCCUPIED - 1] {
+            let callers = Callers::default();
+            callers.record(tid, 0, callers.start);
+            let slot = &callers.slots[tid as usize % SETS][0];
+            slot.caller.fetch_or(u64::from(u32::MAX) << 32, Ordering::Relaxed);
+            callers.record(tid, 0, callers.start);
+            callers.record(tid, 0, callers.start);
+            assert_eq!(find(&callers, tid).unwrap().requests, (1 << 32) + 1);
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ const COLUMN_KEYS: [(char, SortKey); 8] = [
     ('8', SortKey::Passthrough),
 ];
 
-/// What is on the screen.
+/// A page of the display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
     /// All mounts.
@@ -39,12 +39,12 @@ pub enum Page {
     Details(Dev),
 }
 
-/// What the caller has to do after a key.
+/// The consequence of a key for the loop of the display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Draw again.
     Draw,
-    /// End.
+    /// End the display.
     Quit,
     /// Stop the process, as a shell's job control does.
     Suspend,
@@ -60,7 +60,7 @@ pub struct App {
     pub(super) view: View,
     /// The time of the last view.
     pub(super) updated: Option<Instant>,
-    /// Why the mounts cannot be read.
+    /// The reason why the mounts cannot be read.
     pub(super) error: Option<String>,
     pub(super) page: Page,
     pub(super) sort: SortKey,
@@ -162,12 +162,12 @@ impl App {
                     (self.page, self.scroll) = (Page::Details(dev), 0);
                 }
             }
-            KeyCode::Up | KeyCode::Char('k') => self.go(|at, _| at.saturating_sub(1)),
-            KeyCode::Down | KeyCode::Char('j') => self.go(|at, _| at + 1),
-            KeyCode::PageUp => self.go(|at, _| at.saturating_sub(PAGE)),
-            KeyCode::PageDown => self.go(|at, _| at + PAGE),
-            KeyCode::Home | KeyCode::Char('g') => self.go(|_, _| 0),
-            KeyCode::End | KeyCode::Char('G') => self.go(|_, last| last),
+            KeyCode::Up | KeyCode::Char('k') => self.navigate(|at, _| at.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.navigate(|at, _| at + 1),
+            KeyCode::PageUp => self.navigate(|at, _| at.saturating_sub(PAGE)),
+            KeyCode::PageDown => self.navigate(|at, _| at + PAGE),
+            KeyCode::Home | KeyCode::Char('g') => self.navigate(|_, _| 0),
+            KeyCode::End | KeyCode::Char('G') => self.navigate(|_, last| last),
             KeyCode::Char('s' | '>') => self.sort = self.sort.next(false),
             KeyCode::Char('S' | '<') => self.sort = self.sort.next(true),
             KeyCode::Char('r') => self.reversed = !self.reversed,
@@ -214,7 +214,7 @@ impl App {
     }
 
     /// Moves the cursor, or scrolls the operations of a mount.
-    fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
+    fn navigate(&mut self, to: impl Fn(usize, usize) -> usize) {
         if self.page == Page::Mounts {
             let mounts: Vec<Dev> = self.mounts().iter().map(|mount| mount.dev).collect();
             let Some(last) = mounts.len().checked_sub(1) else { return };

@@ -43,14 +43,8 @@ impl ProcessView {
 }
 
 /// Returns the processes that sent requests in the `seconds` between two reports of a daemon, the busiest first.
-pub fn processes(
-    now: &Stat,
-    before: Option<&Stat>,
-    seconds: f64,
-    processes: &mut Processes,
-) -> Vec<ProcessView> {
-    let earlier: HashMap<u32, &Caller> =
-        before.iter().flat_map(|stat| &stat.callers).map(|caller| (caller.tid, caller)).collect();
+pub fn processes(now: &Stat, before: &Stat, seconds: f64, processes: &mut Processes) -> Vec<ProcessView> {
+    let earlier: HashMap<u32, &Caller> = before.callers.iter().map(|caller| (caller.tid, caller)).collect();
     let here = now.pid_namespace.is_some() && now.pid_namespace == process::pid_namespace();
     let mut found: BTreeMap<Option<u32>, ProcessView> = BTreeMap::new();
     for caller in &now.callers {
@@ -59,7 +53,7 @@ pub fn processes(
             continue;
         }
         let process = match here {
-            true => processes.find(caller.tid, Duration::from_secs(caller.since_s)),
+            true => processes.find(caller.tid, Duration::from_secs(caller.idle_s)),
             false => None,
         };
         let pid = match &process {
@@ -110,13 +104,14 @@ mod tests {
         let thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get() as u32);
         let _ = thread.join();
         let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        let before = stat(vec![caller(own, 10, 0), caller(0, 5, 100)]);
-        let mut now = vec![caller(own, 30, 0), caller(0, 9, 102)];
+        // Another process had the id of this one before, and the first requests.
+        let before = stat(vec![caller(own, 10, 1 << 40), caller(0, 5, 100)]);
+        let mut now = vec![caller(own, 30, (1 << 40) + 2), caller(0, 9, 102)];
         // In a test the main thread waits, and another one runs this.
         if tid != own {
             now.push(caller(tid, 8, 0));
         }
-        let found = processes(&stat(now), Some(&before), 2.0, &mut Processes::default());
+        let found = processes(&stat(now), &before, 2.0, &mut Processes::default());
         assert_eq!(found.len(), 2);
         assert_eq!((found[0].pid, found[0].uid, found[1].pid), (Some(own), 7, Some(0)));
         assert_eq!(found[1].requests_per_s, 2.0);
@@ -127,7 +122,7 @@ mod tests {
     #[test]
     fn ids_of_other_namespaces_are_not_looked_up() {
         let other = Stat { pid_namespace: Some(1), ..stat(vec![caller(std::process::id(), 1, 0)]) };
-        let found = processes(&other, None, 1.0, &mut Processes::default());
+        let found = processes(&other, &Stat::default(), 1.0, &mut Processes::default());
         assert_eq!((found[0].pid, &found[0].command), (Some(std::process::id()), &None));
     }
 
@@ -135,7 +130,7 @@ mod tests {
     fn processes_that_exited_are_one() {
         // Larger than any id of the kernel.
         let now = stat(vec![caller(1 << 30, 3, 0), caller((1 << 30) + 1, 4, 0)]);
-        let found = processes(&now, None, 1.0, &mut Processes::default());
+        let found = processes(&now, &Stat::default(), 1.0, &mut Processes::default());
         assert_eq!((found.len(), found[0].pid, found[0].threads, found[0].requests), (1, None, 2, 7));
         assert_eq!(found[0].name(), "(exited)");
     }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -26,7 +26,7 @@ enum Message {
     Resized,
     View(Result<View>),
     Signal(i32),
-    /// A thread ended that never should: the terminal is gone, or there is a bug.
+    /// A thread ended unexpectedly, for this reason: the terminal is gone, or the thread panicked.
     Ended(String),
 }
 
@@ -42,8 +42,8 @@ enum End {
 /// The terminal cannot be used.
 pub fn run(app: App) -> Result<()> {
     let (sender, messages) = mpsc::channel();
-    // Handlers first: from then on no signal ends the process without restoring the terminal.
-    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP])
+    // The handlers are installed first, so that no signal ends the process without restoring the terminal.
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT])
         .map_err(|error| failed(format_args!("cannot install signal handlers: {error}")))?;
     let mut screen = FullScreen::enter().map_err(on_terminal)?;
     let commands = start_threads(&sender, signals, app.interval)
@@ -74,7 +74,7 @@ fn show(
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return Err(failed("top: all threads ended")),
         };
-        // All that came meanwhile is drawn in one frame.
+        // One frame shows the effect of all queued messages.
         while let Some(message) = next {
             let action = match message {
                 Message::Key(key) => app.key(key),
@@ -84,6 +84,10 @@ fn show(
                     Action::Draw
                 }
                 Message::Signal(SIGTSTP) => Action::Suspend,
+                Message::Signal(SIGCONT) => {
+                    screen.resume().map_err(on_terminal)?;
+                    Action::Draw
+                }
                 Message::Signal(signal) => return Ok(End::Signal(signal)),
                 Message::Ended(reason) => return Err(failed(reason)),
             };

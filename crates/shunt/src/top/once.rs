@@ -84,18 +84,15 @@ mod tests {
     use std::time::Instant;
 
     use super::super::processes::Processes;
-    use super::super::reading::Down;
-    use super::super::view::tests::{reading, stat};
+    use super::super::view::tests::{reading, silent, stat, up};
     use super::*;
+    use crate::control::QueryResult;
 
     #[test]
     fn a_table_for_people_and_json_for_programs() {
         let start = Instant::now();
-        let before = reading(start, vec![Ok(Box::new(stat(0))), Err(Down::NoDaemon)]);
-        let now = reading(
-            start + Duration::from_secs(1),
-            vec![Ok(Box::new(stat(100))), Err(Down::Silent("no reply".into()))],
-        );
+        let before = reading(start, vec![up(stat(1.0, 0)), QueryResult::NoDaemon]);
+        let now = reading(start + Duration::from_secs(1), vec![up(stat(2.0, 100)), silent("no reply")]);
         let view = View::between(Some(&before), &now, &mut Processes::default());
         let text = table(&view);
         let line = |number: usize| -> Vec<String> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How much later than the first request of a thread its process may seem to have started: both times are rounded to seconds or ticks.
+/// Error of the comparison of the start of a thread with its last request, which is known in whole seconds.
 const START_TOLERANCE: Duration = Duration::from_secs(2);
 
 /// A process.
@@ -31,24 +31,25 @@ impl Processes {
         self.last = std::mem::take(&mut self.current);
     }
 
-    /// Finds the process of a thread that sent its first request so long ago. None if it exited unseen, or its id belongs to a younger
-    /// process now.
-    pub fn find(&mut self, tid: u32, since: Duration) -> Option<Process> {
+    /// Finds the process of a thread that sent its last request so long ago. None if it exited before it was looked up, or its id belongs
+    /// to a younger process now.
+    pub fn find(&mut self, tid: u32, idle: Duration) -> Option<Process> {
         if let Some(process) = self.current.get(&tid) {
             return Some(process.clone());
         }
-        let found = look_up(tid, since).or_else(|| self.last.get(&tid).cloned())?;
+        let found = look_up(tid, idle).or_else(|| self.last.get(&tid).cloned())?;
         self.current.insert(tid, found.clone());
         Some(found)
     }
 }
 
-fn look_up(tid: u32, since: Duration) -> Option<Process> {
+fn look_up(tid: u32, idle: Duration) -> Option<Process> {
     if tid == 0 {
         return None;
     }
     let age = age(&fs::read_to_string(format!("/proc/{tid}/stat")).ok()?)?;
-    if age + START_TOLERANCE < since {
+    // It started after the request: the kernel reused the id.
+    if age + START_TOLERANCE < idle {
         return None;
     }
     let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;

@@ -3,18 +3,17 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use shunt_fuse::mount::{Dev, MountInfo, fuse_mounts};
+use shunt_fuse::mount::{Dev, MountInfo};
 
 use crate::control::{self, QueryResult};
 use crate::error::Result;
 use crate::own_mounts;
 use crate::report::Stat;
-use crate::text::without_numbers;
 
 /// The state of all mounts at one time.
 #[derive(Debug)]
 pub struct Reading {
-    /// The time at which the daemons were asked.
+    /// The time at which the daemons were queried.
     pub at: Instant,
     /// The mounts, each file system once, oldest first.
     pub mounts: Vec<MountReading>,
@@ -31,48 +30,41 @@ pub struct MountReading {
     pub source: String,
     /// The kind: `mirror`, ...
     pub kind: String,
-    /// The report of its daemon, or the reason why there is none.
-    pub stat: Result<Box<Stat>, Down>,
+    /// The report of its daemon.
+    pub stat: QueryResult<Stat>,
 }
 
-/// The reason why a mount has no report.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Down {
-    /// No daemon that this user may query.
-    NoDaemon,
-    /// The daemon does not reply in time, for this reason.
-    Silent(String),
+impl MountReading {
+    /// The report, if there is one.
+    pub fn report(&self) -> Option<&Stat> {
+        match &self.stat {
+            QueryResult::Answer(stat) => Some(stat),
+            QueryResult::NoDaemon | QueryResult::Silent(..) => None,
+        }
+    }
 }
 
-/// Asks the daemons of all mounts, for two seconds in total.
+/// Queries the daemons of all mounts, for two seconds in total.
 ///
 /// # Errors
 /// `/proc` is not mounted.
 pub fn read() -> Result<Reading> {
-    let mut mounts = fuse_mounts()?;
-    mounts.retain(|info| own_mounts::kind(info).is_some());
+    let mut mounts = own_mounts::all()?;
     // A file system that is bound elsewhere, too, has one daemon, and is listed once.
     let mut seen = HashSet::new();
     mounts.retain(|info| seen.insert(info.dev));
-    let asked: Vec<_> = mounts
-        .iter()
-        .map(|info| control::Mount { dev: info.dev, owner: own_mounts::owner(info).unwrap_or(u32::MAX) })
-        .collect();
+    let targets: Vec<_> = mounts.iter().map(own_mounts::query_target).collect();
     let at = Instant::now();
-    let answers = control::query_all_stats(&asked);
+    let answers = control::query_all_stats(&targets);
     Ok(Reading { at, mounts: mounts.iter().zip(answers).map(|(info, answer)| mount(info, answer)).collect() })
 }
 
-fn mount(info: &MountInfo, answer: QueryResult<Stat>) -> MountReading {
+fn mount(info: &MountInfo, stat: QueryResult<Stat>) -> MountReading {
     MountReading {
         dev: info.dev,
         mountpoint: info.mountpoint.to_string_lossy().into_owned(),
         source: info.source.to_string_lossy().into_owned(),
         kind: own_mounts::kind(info).unwrap_or_default().to_owned(),
-        stat: match answer {
-            QueryResult::Answer(stat) => Ok(stat),
-            QueryResult::NoDaemon => Err(Down::NoDaemon),
-            QueryResult::Silent(_, error) => Err(Down::Silent(without_numbers(&error.to_string()))),
-        },
+        stat,
     }
 }

@@ -74,16 +74,19 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::super::processes::Processes;
-    use super::super::reading::Down;
     use super::super::view::View;
-    use super::super::view::tests::{reading, stat};
+    use super::super::view::tests::{reading, stat, up};
     use super::*;
+    use crate::control::QueryResult;
 
     fn view() -> View {
         let start = Instant::now();
-        let up = |reads| Ok(Box::new(stat(reads)));
-        let before = reading(start, vec![up(0), up(0), Err(Down::NoDaemon), up(0)]);
-        let now = reading(start + Duration::from_secs(1), vec![up(10), up(30), Err(Down::NoDaemon), up(20)]);
+        let mounts = |uptime_s, reads: [u64; 3]| {
+            let [one, two, three] = reads.map(|reads| up(stat(uptime_s, reads)));
+            vec![one, two, QueryResult::NoDaemon, three]
+        };
+        let before = reading(start, mounts(1.0, [0; 3]));
+        let now = reading(start + Duration::from_secs(1), mounts(2.0, [10, 30, 20]));
         View::between(Some(&before), &now, &mut Processes::default())
     }
 

@@ -1,4 +1,5 @@
-//! The figures that `shunt top` shows of a mount: the changes between two readings. As JSON it is a contract: fields may be added, never changed.
+//! The figures that `shunt top` shows of a mount: the changes between two readings. As JSON it is a contract: fields may be added, never
+//! changed.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +10,10 @@ use super::callers::{self, ProcessView};
 use super::kinds::{CacheView, Ext4View, VolumeView};
 use super::latency::{Latency, difference};
 use super::processes::Processes;
-use super::reading::{Down, MountReading, Reading};
+use super::reading::{MountReading, Reading};
+use crate::control::QueryResult;
 use crate::report::{Requests, Stat};
+use crate::text::without_numbers;
 
 /// All mounts, as `shunt top --once --json` prints them.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -141,22 +144,27 @@ impl View {
     /// Compares a reading with the one before.
     pub fn between(before: Option<&Reading>, now: &Reading, processes: &mut Processes) -> View {
         processes.begin();
-        let seconds = before.map(|before| (now.at - before.at).as_secs_f64().max(1e-3));
         let mounts = now.mounts.iter().map(|mount| {
             let same = |other: &&MountReading| other.dev == mount.dev;
-            let earlier = before.and_then(|before| before.mounts.iter().find(same)?.stat.as_ref().ok());
-            MountView::of(mount, earlier.map(|stat| &**stat), seconds.unwrap_or(1.0), processes)
+            MountView::of(
+                mount,
+                before.and_then(|before| before.mounts.iter().find(same)?.report()),
+                processes,
+            )
         });
-        View { mounts: mounts.collect(), interval_s: seconds }
+        View {
+            mounts: mounts.collect(),
+            interval_s: before.map(|before| now.at.saturating_duration_since(before.at).as_secs_f64()),
+        }
     }
 }
 
 impl MountView {
-    fn of(mount: &MountReading, before: Option<&Stat>, seconds: f64, processes: &mut Processes) -> Self {
+    fn of(mount: &MountReading, before: Option<&Stat>, processes: &mut Processes) -> Self {
         let (state, reason) = match &mount.stat {
-            Ok(_) => ("up", None),
-            Err(Down::NoDaemon) => ("dead", Some("no daemon of this user serves it".to_owned())),
-            Err(Down::Silent(reason)) => ("silent", Some(reason.clone())),
+            QueryResult::Answer(_) => ("up", None),
+            QueryResult::NoDaemon => ("dead", Some("no daemon of this user serves it".to_owned())),
+            QueryResult::Silent(_, error) => ("silent", Some(without_numbers(&error.to_string()))),
         };
         MountView {
             dev: mount.dev,
@@ -165,7 +173,7 @@ impl MountView {
             kind: mount.kind.clone(),
             state,
             reason,
-            up: mount.stat.as_ref().ok().map(|stat| Box::new(UpView::of(stat, before, seconds, processes))),
+            up: mount.report().map(|stat| Box::new(UpView::of(stat, before, processes))),
         }
     }
 
@@ -181,9 +189,11 @@ impl MountView {
 }
 
 impl UpView {
-    fn of(now: &Stat, before: Option<&Stat>, seconds: f64, processes: &mut Processes) -> Self {
+    fn of(now: &Stat, before: Option<&Stat>, processes: &mut Processes) -> Self {
         // After a takeover the counters begin at zero.
         let before = before.filter(|before| before.pid == now.pid && before.started_s == now.started_s);
+        // The clock of the daemon: it may have replied late to one of the queries.
+        let seconds = before.map_or(1.0, |before| (now.uptime_s - before.uptime_s).max(1e-3));
         let operations: BTreeMap<String, OperationView> = now
             .requests
             .iter()
@@ -229,7 +239,7 @@ impl UpView {
             cache: CacheView::of(now, before),
             operations,
             callers: before
-                .map_or_else(Vec::new, |before| callers::processes(now, Some(before), seconds, processes)),
+                .map_or_else(Vec::new, |before| callers::processes(now, before, seconds, processes)),
             volume: now.volume.as_ref().map(|volume| VolumeView::of(volume, before, seconds)),
             ext4: now.ext4.as_ref().map(|ext4| Ext4View::of(ext4, before, seconds)),
         }
@@ -282,8 +292,9 @@ pub mod tests {
     use super::*;
     use crate::report::counters::Transferred;
 
-    /// A report after so many reads, half of which were slow, and opens, half of which were passed through.
-    pub fn stat(reads: u64) -> Stat {
+    /// A report of a daemon that runs for so long, after so many reads, half of which were slow, and opens, half of which were passed
+    /// through.
+    pub fn stat(uptime_s: f64, reads: u64) -> Stat {
         let mut stat = Stat { pid: 4, started_s: 1.0, kind: "mirror".into(), ..Stat::default() };
         stat.latency_bounds_us = vec![10.0, 20.0];
         let latency = vec![reads / 2, 0, reads / 2];
@@ -293,11 +304,22 @@ pub mod tests {
         stat.passthrough.opens = reads / 2;
         stat.transferred = Transferred { read_bytes: reads * 4096, written_bytes: 0 };
         stat.cpu_s = reads as f64 / 1e3;
+        stat.uptime_s = uptime_s;
         stat
     }
 
+    /// A reply to a query.
+    pub fn up(stat: Stat) -> QueryResult<Stat> {
+        QueryResult::Answer(Box::new(stat))
+    }
+
+    /// A daemon that does not reply, for this reason.
+    pub fn silent(reason: &str) -> QueryResult<Stat> {
+        QueryResult::Silent(None, std::io::Error::other(reason.to_owned()))
+    }
+
     /// A reading with mounts `/m0`, `/m1`, ...
-    pub fn reading(at: Instant, stats: Vec<Result<Box<Stat>, Down>>) -> Reading {
+    pub fn reading(at: Instant, stats: Vec<QueryResult<Stat>>) -> Reading {
         let mounts = stats.into_iter().enumerate().map(|(number, stat)| MountReading {
             dev: Dev { major: 0, minor: number as u32 },
             mountpoint: format!("/m{number}"),
@@ -311,10 +333,11 @@ pub mod tests {
     #[test]
     fn rates_are_differences() {
         let start = Instant::now();
-        let before = reading(start, vec![Ok(Box::new(stat(100)))]);
-        let now = reading(start + Duration::from_secs(2), vec![Ok(Box::new(stat(300)))]);
+        let before = reading(start, vec![up(stat(1.0, 100))]);
+        // Its reply was late, and covers two seconds.
+        let now = reading(start + Duration::from_secs(1), vec![up(stat(3.0, 300))]);
         let view = View::between(Some(&before), &now, &mut Processes::default());
-        assert_eq!(view.interval_s, Some(2.0));
+        assert_eq!(view.interval_s, Some(1.0));
         let rates = view.mounts[0].rates().unwrap();
         assert_eq!((rates.operations_per_s, rates.errors_per_s, rates.opens_per_s), (200.0, 10.0, 100.0));
         assert_eq!(rates.read_bytes_per_s, 409_600.0);
@@ -328,9 +351,9 @@ pub mod tests {
     #[test]
     fn a_mount_that_just_came_or_was_taken_over_has_no_rates() {
         let start = Instant::now();
-        let next = Stat { pid: 5, ..stat(100) };
-        let before = reading(start, vec![Ok(Box::new(stat(300)))]);
-        let now = reading(start, vec![Ok(Box::new(next)), Ok(Box::new(stat(1)))]);
+        let next = Stat { pid: 5, ..stat(1.0, 100) };
+        let before = reading(start, vec![up(stat(9.0, 300))]);
+        let now = reading(start, vec![up(next), up(stat(1.0, 1))]);
         let view = View::between(Some(&before), &now, &mut Processes::default());
         assert!(view.mounts.iter().all(|mount| mount.up.is_some() && mount.rates().is_none()));
         assert!(View::between(None, &now, &mut Processes::default()).mounts[0].rates().is_none());
@@ -338,7 +361,7 @@ pub mod tests {
 
     #[test]
     fn a_mount_without_a_reply_has_a_reason() {
-        let now = reading(Instant::now(), vec![Err(Down::NoDaemon), Err(Down::Silent("stuck".into()))]);
+        let now = reading(Instant::now(), vec![QueryResult::NoDaemon, silent("stuck")]);
         let view = View::between(None, &now, &mut Processes::default());
         assert_eq!((view.mounts[0].state, view.mounts[1].state), ("dead", "silent"));
         let json = serde_json::to_value(&view).unwrap();

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use shunt_test_support::cmd::within;
 use shunt_test_support::{needs_mount, needs_tools};
 use shunt_tests::fixture::{Plan, perform};
 use shunt_tests::tmux::Tmux;
@@ -14,15 +15,18 @@ use super::load::Load;
 #[track_caller]
 fn top(tmux: &Tmux, args: &str) {
     tmux.enter(&format!("{} top --interval 0.3 {args}", binary::shunt().display()));
-    assert!(tmux.shows(&["shunt top", "OP/S"]), "{}", tmux.screen());
+    assert!(tmux.shows(&["q quit"]), "{}", tmux.screen());
     assert_eq!(tmux.value("#{alternate_on}"), "1");
 }
 
-/// The process id of `shunt top`.
-fn pid(tmux: &Tmux) -> u32 {
-    let shell = tmux.value("#{pane_pid}");
-    let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).unwrap();
-    children.split_whitespace().next_back().unwrap().parse().unwrap()
+/// Waits until `shunt top` with this process id has ended, and reports whether the terminal is as it was before and the shell shows this
+/// exit code.
+#[track_caller]
+fn ended(tmux: &Tmux, pid: u32, code: u8) -> bool {
+    // The display reads what is typed while it lives.
+    let ended = tmux.until(|_| !mounts::alive(pid));
+    tmux.enter("echo code $?");
+    ended && tmux.shows(&[&format!("code {code}")]) && tmux.is_restored()
 }
 
 #[test]
@@ -69,10 +73,9 @@ fn a_mount_with_load_is_shown_sorted_detailed_and_left() {
         tmux.types("?");
         assert!(tmux.shows(&["keys of shunt top"]), "{}", tmux.screen());
         tmux.press("Escape");
+        let pid = tmux.program();
         tmux.types("q");
-        assert!(tmux.shows(&["before"]) && tmux.is_restored(), "{}", tmux.screen());
-        tmux.enter("echo code $?");
-        assert!(tmux.shows(&["code 0"]), "{}", tmux.screen());
+        assert!(ended(&tmux, pid, 0) && tmux.shows(&["before"]), "{}", tmux.screen());
     });
 }
 
@@ -85,19 +88,51 @@ fn signals_and_job_control_restore_the_terminal() {
     assert!(tmux.shows(&["Stopped"]) && tmux.is_restored(), "{}", tmux.screen());
     tmux.enter("fg");
     assert!(
-        tmux.until(|_| tmux.value("#{alternate_on}") == "1") && tmux.shows(&["OP/S"]),
+        tmux.until(|_| tmux.value("#{alternate_on}") == "1") && tmux.shows(&["q quit"]),
         "{}",
         tmux.screen()
     );
+    // Raw mode is on again.
     tmux.types("?");
     assert!(tmux.shows(&["keys of shunt top"]), "{}", tmux.screen());
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
-        mounts::signal(pid(&tmux), signal);
-        assert!(tmux.until(|_| tmux.value("#{alternate_on}") == "0") && tmux.is_restored(), "{signal:?}");
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129), (Signal::QUIT, 131)] {
+        let pid = tmux.program();
+        mounts::signal(pid, signal);
+        assert!(ended(&tmux, pid, code), "{signal:?}: {}", tmux.screen());
         top(&tmux, "");
     }
+    let pid = tmux.program();
     tmux.press("C-c");
-    assert!(tmux.until(|_| tmux.value("#{alternate_on}") == "0") && tmux.is_restored());
+    assert!(ended(&tmux, pid, 0), "{}", tmux.screen());
+}
+
+#[test]
+fn a_signal_to_stop_in_a_job_that_no_shell_can_continue_is_ignored() {
+    needs_tools!("tmux");
+    let tmux = Tmux::start(80, 24);
+    // The shell is the leader of the session, and the terminal has no other process.
+    tmux.enter(&format!("exec {} top --interval 0.3", binary::shunt().display()));
+    assert!(tmux.shows(&["q quit"]), "{}", tmux.screen());
+    tmux.press("C-z");
+    tmux.types("?");
+    assert!(tmux.shows(&["keys of shunt top"]), "{}", tmux.screen());
+}
+
+#[test]
+fn a_closed_terminal_ends_the_display() {
+    needs_tools!("tmux");
+    let dir = tempfile::tempdir().unwrap();
+    let status = dir.path().join("status");
+    let tmux = Tmux::start(80, 24);
+    // The shell in between survives the terminal. It passes on that SIGHUP is ignored.
+    let shunt = binary::shunt().display();
+    tmux.enter(&format!("sh -c 'trap \"\" HUP; {shunt} top; echo $? > {}'", status.display()));
+    assert!(tmux.shows(&["q quit"]), "{}", tmux.screen());
+    drop(tmux);
+    let code = || std::fs::read_to_string(&status).unwrap_or_default().trim().to_owned();
+    assert!(within(Duration::from_secs(20), || !code().is_empty()));
+    // By the signal, or because the terminal could not be written before the signal came.
+    assert!(["129", "1"].contains(&code().as_str()), "{}", code());
 }
 
 #[test]
@@ -136,6 +171,7 @@ fn mounts_come_hang_and_go() {
     drop(two);
     assert!(tmux.until(|screen| !screen.contains(&second)), "{}", tmux.screen());
     assert!(tmux.shows(&[&name(one.mnt())]), "{}", tmux.screen());
+    let pid = tmux.program();
     tmux.types("q");
-    assert!(tmux.until(|_| tmux.value("#{alternate_on}") == "0") && tmux.is_restored());
+    assert!(ended(&tmux, pid, 0), "{}", tmux.screen());
 }

@@ -18,7 +18,7 @@ const KEYS: &[(&str, &str)] = &[
     ("/", "show only mounts, sources and callers with a text"),
     ("+ -", "double or halve the interval"),
     ("Space", "pause and continue"),
-    ("q Ctrl-C", "quit"),
+    ("q Ctrl-C", "quit; Ctrl-Z: suspend"),
 ];
 
 /// Draws it over the middle of the screen.

@@ -12,37 +12,41 @@ use crate::report::counters::{Caller, Ext4Report};
 use crate::report::{Extension, Stat, VolumeReport};
 use crate::top::app::{Action, App, Page};
 use crate::top::processes::Processes;
-use crate::top::reading::{Down, Reading};
+use crate::top::reading::Reading;
 use crate::top::sort::SortKey;
 use crate::top::view::View;
-use crate::top::view::tests::{reading, stat};
+use crate::top::view::tests::{reading, silent, stat, up};
 
 fn readings() -> [Reading; 2] {
     let start = Instant::now();
     let callers =
         |requests| vec![Caller { tid: std::process::id(), uid: 1000, requests, since_s: 0, idle_s: 0 }];
-    let mirror = |reads| {
-        let mut stat =
-            Stat { callers: callers(reads), pid_namespace: process::pid_namespace(), ..stat(reads) };
+    let mirror = |uptime_s, reads| {
+        let mut stat = Stat {
+            callers: callers(reads),
+            pid_namespace: process::pid_namespace(),
+            ..stat(uptime_s, reads)
+        };
         stat.cache.mode = "coherent by fanotify".into();
         stat.passthrough.enabled = true;
-        Box::new(stat)
+        up(stat)
     };
-    let volume = |reads| {
+    let volume = |uptime_s, reads| {
         let mut volume = VolumeReport { state: "online".into(), pending: 3, ..VolumeReport::default() };
         (volume.space.cache_hits, volume.space.cached_bytes) = (reads, 5 << 30);
-        Box::new(Stat { volume: Some(volume), ..stat(reads) })
+        up(Stat { volume: Some(volume), ..stat(uptime_s, reads) })
     };
-    let image = |reads| {
+    let image = |uptime_s, reads| {
         let ext4 = Ext4Report { writable: true, commits: reads, ..Ext4Report::default() };
-        Box::new(Stat { ext4: Some(ext4), extension: Some(Extension::default()), ..stat(reads) })
+        up(Stat { ext4: Some(ext4), extension: Some(Extension::default()), ..stat(uptime_s, reads) })
     };
     let mounts = |n: u64| {
+        let uptime_s = n as f64;
         vec![
-            Ok(mirror(n * 100)),
-            Ok(volume(n * 3000)),
-            Ok(image(n * 20)),
-            Err(Down::Silent("no reply in time".into())),
+            mirror(uptime_s, n * 100),
+            volume(uptime_s, n * 3000),
+            image(uptime_s, n * 20),
+            silent("no reply in time"),
         ]
     };
     [reading(start, mounts(1)), reading(start + Duration::from_secs(1), mounts(2))]
