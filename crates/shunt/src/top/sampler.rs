@@ -53,7 +53,7 @@ impl Sampler {
                 return;
             }
             let pause = if first { interval.min(FIRST_INTERVAL) } else { interval };
-            // After a reading that took longer than the interval the next one begins a whole interval later.
+            // After a slow reading, half an interval passes before the next one.
             next = (next + pause).max(Instant::now() + pause / 2);
             loop {
                 match commands.recv_timeout(next.saturating_duration_since(Instant::now())) {
@@ -61,10 +61,8 @@ impl Sampler {
                         interval = new;
                         next = next.min(Instant::now() + interval);
                     }
-                    Ok(Command::ReadNow) => {
-                        next = Instant::now();
-                        break;
-                    }
+                    // Requests that are already queued are served by one reading.
+                    Ok(Command::ReadNow) => next = Instant::now(),
                     Err(RecvTimeoutError::Timeout) => break,
                     Err(RecvTimeoutError::Disconnected) => return,
                 }

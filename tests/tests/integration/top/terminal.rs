@@ -125,8 +125,9 @@ fn a_closed_terminal_ends_the_display() {
     let status = dir.path().join("status");
     let tmux = Tmux::start(80, 24);
     // The shell in between survives the terminal. It passes on that SIGHUP is ignored.
-    let shunt = binary::shunt().display();
-    tmux.enter(&format!("sh -c 'trap \"\" HUP; {shunt} top; echo $? > {}'", status.display()));
+    let shunt = binary::shunt();
+    let script = format!("trap \"\" HUP; {} top; echo $? > {}", shunt.display(), status.display());
+    tmux.enter(&format!("sh -c '{script}'"));
     assert!(tmux.shows(&["q quit"]), "{}", tmux.screen());
     drop(tmux);
     let code = || std::fs::read_to_string(&status).unwrap_or_default().trim().to_owned();
