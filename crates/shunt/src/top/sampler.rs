@@ -70,3 +70,29 @@ impl Sampler {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn one_reading_serves_all_queued_requests() {
+        let (sender, commands) = mpsc::channel();
+        for _ in 0..5 {
+            sender.send(Command::ReadNow).unwrap();
+        }
+        let (sender, readings) = (Cell::new(Some(sender)), Cell::new(0));
+        Sampler::default().run(Duration::from_secs(3600), &commands, |view| {
+            readings.set(readings.get() + 1);
+            // The closed channel ends the loop.
+            if readings.get() == 2 {
+                drop(sender.take());
+            }
+            view.is_ok()
+        });
+        assert_eq!(readings.get(), 2);
+    }
+}
