@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn limits_of_users_are_read() {
         let read = |text: &str| text.parse::<UserLimit<Size>>().ok();
-        let user = |user, limit| Some(UserLimit { subject: LimitSubject::User(user), limit: limit });
+        let user = |user, limit| Some(UserLimit { subject: LimitSubject::User(user), limit });
         assert_eq!(read("1000:1K"), user(1000, Some(OptionalLimit(Some(Size(1024))))));
         assert_eq!(read("0:none"), user(0, Some(OptionalLimit(None))));
         assert_eq!(read("7:each"), user(7, None));
