@@ -10,7 +10,7 @@ use shunt_fuse::mount::MountOptions;
 
 use crate::args::{
     BenchArgs, CacheArg, Expanded, Ext4Args, KillprivArg, LogArgs, LsmArg, MountArgs, PassthroughArg,
-    SurveyArgs, VolumeCommand, expand, ids,
+    SurveyArgs, VolumeCommand, WebArgs, expand, ids,
 };
 use crate::error::Result;
 use crate::top::{MAX_INTERVAL, MIN_INTERVAL, SortKey};
@@ -96,6 +96,12 @@ Examples:
   shunt bench --against /srv/copy /mnt/volume        a volume with a local directory
   shunt bench --size 1G --time 120 --block-size 64K /mnt/data
   shunt bench --only read --only stat --json /mnt/data";
+const WEB_EXAMPLES: &str = "\
+Examples:
+  shunt web                                      then open the printed link
+  shunt web --allow-changes                      also resolve conflicts, restore versions, pin files, invite nodes
+  shunt web --registry notes=/srv/notes.nodes    the nodes of a volume whose gateway has this registry
+  ssh -t -L 9550:127.0.0.1:9550 HOST shunt web   the mounts of another machine; open the link in a browser here";
 
 const UPGRADE_EXAMPLES: &str = "\
 Examples:
@@ -181,6 +187,13 @@ pub enum Command {
     /// their ratios with confidence intervals, and latencies. The subdirectories are removed at the end, also after an error or Ctrl-C.
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
+    /// Show all mounts in a browser on this machine, until Ctrl-C
+    ///
+    /// Prints a link, which works once, for a browser on this machine. The page plots rates and latencies of all mounts; of volumes it
+    /// shows synchronisation, cache, files with their history, conflicts and nodes. It can do what the user who runs it can do; without
+    /// --allow-changes it changes nothing.
+    #[command(after_help = WEB_EXAMPLES)]
+    Web(WebArgs),
 
     /// Check this machine: kernel features, privileges, limits, dead mounts, disk space
     ///

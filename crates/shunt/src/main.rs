@@ -28,6 +28,7 @@ mod service_manager;
 mod text;
 mod top;
 mod unmount;
+mod web;
 mod xdg;
 
 use std::ffi::OsString;

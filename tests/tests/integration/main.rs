@@ -63,4 +63,5 @@ mod volume_sync;
 mod volume_tree;
 mod volume_users;
 mod volumes;
+mod web;
 mod xattrs;

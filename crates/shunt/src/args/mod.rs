@@ -20,6 +20,7 @@ mod size;
 mod takeover;
 mod tree;
 mod volume;
+mod web;
 
 pub use bench::BenchArgs;
 pub use busy_poll::BusyPollArg;
@@ -45,3 +46,4 @@ pub use volume::{
     CacheModeArg, LocksArg, PinArgs, VolumeCheckArgs, VolumeCommand, VolumeCreateArgs, VolumeGcArgs,
     VolumeMountArgs, VolumeStatusArgs, VolumeUpgradeArgs,
 };
+pub use web::WebArgs;

@@ -19,6 +19,7 @@ mod umount;
 mod upgrade;
 mod upgrade_all;
 mod volume;
+mod web;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -46,6 +47,7 @@ pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
         Command::Top(args) => top::run(&args)?,
         Command::Metrics(args) => metrics::run(&args)?,
         Command::Bench(args) => bench::run(&args)?,
+        Command::Web(args) => web::run(&args)?,
         Command::Doctor(args) => return doctor::run(&args),
         Command::Bugreport(args) => bugreport::run(&args)?,
         Command::InstallHelpers(args) => install_helpers::run(&args)?,
