@@ -17,7 +17,7 @@ pub const MAX_REQUESTS: usize = 24;
 /// Limit of the downloads at a time. Each has a thread until the browser has received the file, however slowly.
 pub const MAX_DOWNLOADS: usize = 16;
 
-/// What the user of the command chose.
+/// Options of the command.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Requests may change volumes.
