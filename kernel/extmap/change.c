@@ -11,7 +11,7 @@
 static int zero(struct inode *inode, u64 from, u64 to)
 {
 	to = min_t(u64, to, i_size_read(inode));
-	return from < to ? iomap_zero_range(inode, from, to - from, NULL, &extmap_iomap_ops) : 0;
+	return from < to ? extmap_zero_range(inode, from, to - from, &extmap_iomap_ops, &extmap_write_ops) : 0;
 }
 
 static int set_size(struct extmap_connection *c, struct inode *inode, u64 size)
@@ -22,7 +22,7 @@ static int set_size(struct extmap_connection *c, struct inode *inode, u64 size)
 	if (size > MAX_LFS_FILESIZE)
 		return -EFBIG;
 	/* Zero the rest of the last block, beyond the smaller of the two sizes. */
-	err = iomap_zero_range(inode, end, round_up(end, c->block_size) - end, NULL, &extmap_iomap_ops);
+	err = extmap_zero_range(inode, end, round_up(end, c->block_size) - end, &extmap_iomap_ops, &extmap_write_ops);
 	/* Waits for I/O beyond the new size, and drops the pages there. */
 	if (!err)
 		truncate_setsize(inode, size);

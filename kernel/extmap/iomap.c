@@ -11,7 +11,7 @@ static bool is_valid(struct inode *inode, const struct iomap *iomap)
 	return extmap_map_is(&extmap_inode(inode)->map, iomap->validity_cookie);
 }
 
-static const struct iomap_folio_ops folio_ops = {
+const struct iomap_write_ops extmap_write_ops = {
 	.iomap_valid = is_valid,
 };
 
@@ -30,7 +30,7 @@ void extmap_iomap_set(struct inode *inode, const struct extmap_lookup *found, st
 	iomap->length = found->length;
 	iomap->flags = 0;
 	iomap->validity_cookie = found->version;
-	iomap->folio_ops = &folio_ops;
+	extmap_set_write_ops(iomap, &extmap_write_ops);
 }
 
 /*
@@ -62,12 +62,13 @@ const struct iomap_ops extmap_iomap_ops = {
 
 static int read_folio(struct file *file, struct folio *folio)
 {
-	return iomap_read_folio(folio, &extmap_iomap_ops);
+	iomap_bio_read_folio(folio, &extmap_iomap_ops);
+	return 0;
 }
 
 static void readahead(struct readahead_control *control)
 {
-	iomap_readahead(control, &extmap_iomap_ops);
+	iomap_bio_readahead(control, &extmap_iomap_ops);
 }
 
 const struct address_space_operations extmap_pages = {
