@@ -275,7 +275,7 @@ impl Fixture {
     }
 
     /// Waits until neither a mount nor a process of this fixture is left. Returns false after the time limit.
-    pub fn gone(&self, limit: Duration) -> bool {
+    pub fn ends_within(&self, limit: Duration) -> bool {
         within(limit, || {
             mounts::count(&self.mnt) == 0
                 && self.pid.is_none_or(|pid| !mounts::alive(pid))
@@ -287,9 +287,9 @@ impl Fixture {
         let umount = (mounts::count(&self.mnt) > 0).then(|| self.umount());
         let unmounted = umount.as_ref().is_none_or(Ran::success) || mounts::count(&self.mnt) == 0;
         let output = umount.map_or_else(String::new, |ran| ran.err);
-        let gone = unmounted && self.gone(Duration::from_secs(2));
+        let ended = unmounted && self.ends_within(Duration::from_secs(2));
         self._watchdog = None;
-        if gone {
+        if ended {
             self.pid = None;
             return Ok(());
         }

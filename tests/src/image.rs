@@ -142,7 +142,7 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         let mut output = String::new();
-        let gone = within(Duration::from_secs(10), || {
+        let unmounted = within(Duration::from_secs(10), || {
             if mounts::count(&self.at) == 0 {
                 return true;
             }
@@ -155,7 +155,7 @@ impl Drop for Mount {
         });
         // A mount namespace that another process is just creating keeps the mount for a moment, and its loop device with it,
         // which the next mount of this image would reuse.
-        let ended = gone
+        let ended = unmounted
             && match &self.of_kernel {
                 Some(image) => within(Duration::from_secs(60), || !loops::is_over(image)),
                 None => within(Duration::from_secs(5), || mounts::processes_naming(&self.at).is_empty()),

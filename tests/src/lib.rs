@@ -31,6 +31,7 @@ pub mod polling;
 pub mod power_cut_disk;
 pub mod rng;
 pub mod sys;
+pub mod tmux;
 pub mod unprivileged;
 pub mod volume;
 

@@ -197,7 +197,7 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         let mut output = String::new();
-        let gone = within(Duration::from_secs(10), || {
+        let unmounted = within(Duration::from_secs(10), || {
             if mounts::count(&self.at) == 0 {
                 return true;
             }
@@ -205,7 +205,8 @@ impl Drop for Mount {
             output = ran.err.clone();
             ran.success()
         });
-        let ended = gone && within(Duration::from_secs(5), || mounts::processes_naming(&self.at).is_empty());
+        let ended =
+            unmounted && within(Duration::from_secs(5), || mounts::processes_naming(&self.at).is_empty());
         if !ended {
             mounts::processes_naming(&self.at).into_iter().for_each(mounts::end);
             mounts::detach(&self.at);

@@ -26,7 +26,7 @@ pub struct Expected {
     /// Type of the inode to be made, if any.
     made: Option<u32>,
     /// Maximum count in the reply to a WRITE or a copy.
-    most: u64,
+    max: u64,
     /// Open flags of the file that a RELEASE closes.
     closes: u32,
 }
@@ -38,7 +38,7 @@ impl Expected {
         use Operation as Op;
         let size = |size: u32| Length::Between(0, size as usize);
         let xattr = |requested: u32| if requested == 0 { Length::Exactly(8) } else { size(requested) };
-        let (mut made, mut most) = (None, u64::MAX);
+        let (mut made, mut max) = (None, u64::MAX);
         let length = match operation {
             Op::Lookup { .. } => Length::Exactly(128),
             Op::Symlink { .. } => {
@@ -67,11 +67,11 @@ impl Expected {
             Op::Open { .. } | Op::Opendir { .. } => Length::Exactly(16),
             Op::Read { arg } | Op::Readdir { arg } | Op::Readdirplus { arg } => size(arg.size),
             Op::Write { arg, .. } => {
-                most = arg.size.into();
+                max = arg.size.into();
                 Length::Exactly(8)
             }
             Op::CopyFileRange { arg } | Op::CopyFileRange64 { arg } => {
-                most = arg.len;
+                max = arg.len;
                 Length::Exactly(8)
             }
             Op::Statfs => Length::Exactly(80),
@@ -82,7 +82,7 @@ impl Expected {
             Op::Init { .. } => Length::Between(8, 64),
             _ => Length::Exactly(0),
         };
-        Self { opcode: operation.opcode(), node, length, made, most, closes: 0 }
+        Self { opcode: operation.opcode(), node, length, made, max, closes: 0 }
     }
 
     /// Sets the open flags of the file that a RELEASE closes.
@@ -98,7 +98,7 @@ impl Expected {
     pub(crate) fn judge(&self, payload: &[u8], cache: &mut NodeCache) -> Result<(), String> {
         let fits = match self.length {
             Length::Exactly(length) => payload.len() == length,
-            Length::Between(least, most) => (least..=most).contains(&payload.len()),
+            Length::Between(min, max) => (min..=max).contains(&payload.len()),
         };
         if !fits {
             return Err(format!("reply of {} bytes instead of {:?}", payload.len(), self.length));
@@ -122,10 +122,10 @@ impl Expected {
                 Err("link target is empty or contains a NUL".into())
             }
             Opcode::Write | Opcode::CopyFileRange => {
-                at_most(take::<abi::WriteOut>(payload).0.size.into(), self.most)
+                at_most(take::<abi::WriteOut>(payload).0.size.into(), self.max)
             }
             Opcode::CopyFileRange64 => {
-                at_most(take::<abi::CopyFileRangeOut>(payload).0.bytes_copied, self.most)
+                at_most(take::<abi::CopyFileRangeOut>(payload).0.bytes_copied, self.max)
             }
             Opcode::Lseek => at_most(take::<abi::LseekOut>(payload).0.offset, i64::MAX as u64),
             Opcode::Readdir => listing(payload, false, cache),
@@ -147,8 +147,8 @@ fn take<T: FromBytes>(payload: &[u8]) -> (T, &[u8]) {
     T::read_from_prefix(payload).unwrap_or_else(|_| panic!("the length was checked"))
 }
 
-fn at_most(result: u64, most: u64) -> Result<(), String> {
-    if result <= most { Ok(()) } else { Err(format!("result {result} exceeds the requested {most}")) }
+fn at_most(result: u64, max: u64) -> Result<(), String> {
+    if result <= max { Ok(()) } else { Err(format!("result {result} exceeds the requested {max}")) }
 }
 
 fn listing(payload: &[u8], plus: bool, cache: &mut NodeCache) -> Result<(), String> {

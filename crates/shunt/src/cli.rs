@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use shunt_fuse::mount::MountOptions;
@@ -12,6 +13,7 @@ use crate::args::{
     SurveyArgs, VolumeCommand, WebArgs, expand, ids,
 };
 use crate::error::Result;
+use crate::top::{MAX_INTERVAL, MIN_INTERVAL, SortKey};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -29,6 +31,7 @@ Examples:
   shunt mirror --daemon /data /mnt/data   the same in the background
   shunt list                              list the mounts
   shunt stat /mnt/data                    show request counts and latencies
+  shunt top                               show what all mounts do now
   shunt upgrade /mnt/data                 hand it over to the version of this command
   shunt umount /mnt/data                  unmount, and wait for the last commit
   shunt bench /mnt/data                   compare its speed with that of /data
@@ -73,6 +76,12 @@ Examples:
   shunt policy check policy.toml
   shunt policy explain --uid 1000 policy.toml /photos/a.jpg
   shunt policy explain --uid 1000 --gid 100 --group 44 --exe /usr/bin/gallery --op write policy.toml /photos/a.jpg";
+
+const TOP_EXAMPLES: &str = "\
+Examples:
+  shunt top                                               then: s sorts, Enter shows one mount, / filters, q quits
+  shunt top --sort p99 --interval 5
+  shunt top --once --json | jq '.mounts[].rates'          two readings, one interval apart";
 
 const METRICS_EXAMPLES: &str = "\
 Examples:
@@ -156,6 +165,14 @@ pub enum Command {
 
     /// Show the request counts and latencies of a mount, and the common operations that never reached its daemon
     Stat(StatArgs),
+
+    /// Show what the mounts do now: rates, latencies, passthrough, caches, and the processes that use them
+    ///
+    /// A full-screen display that is renewed at an interval; ? lists its keys, q ends it. Run it as root for the mounts of all users.
+    /// Requests that the kernel answers from its caches, and data of passed-through files, do not reach the daemons and are not
+    /// counted.
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopArgs),
 
     /// Export metrics of all mounts of this machine to Prometheus, until Ctrl-C
     ///
@@ -430,6 +447,40 @@ pub struct StatArgs {
 }
 
 #[derive(Args, Clone, Debug)]
+pub struct TopArgs {
+    /// Time between two readings (0.2 to 3600 seconds)
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
+    pub interval: Duration,
+
+    /// Column by which mounts are sorted
+    #[arg(short, long, value_name = "COLUMN", default_value = "ops")]
+    pub sort: SortKey,
+
+    /// Reverse the order
+    #[arg(short, long)]
+    pub reverse: bool,
+
+    /// Show only mounts whose mount point, source, kind, state or calling program contains TEXT
+    #[arg(short, long, value_name = "TEXT")]
+    pub filter: Option<String>,
+
+    /// Print the changes during one interval, and exit
+    #[arg(long)]
+    pub once: bool,
+
+    /// With --once: print JSON: {interval_s, mounts: [{mountpoint, state, rates, latency, operations, callers, ...}]}
+    #[arg(long, requires = "once")]
+    pub json: bool,
+}
+
+fn parse_interval(text: &str) -> std::result::Result<Duration, String> {
+    let interval = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    interval.filter(|interval| (MIN_INTERVAL..=MAX_INTERVAL).contains(interval)).ok_or_else(|| {
+        format!("not from {} to {} seconds", MIN_INTERVAL.as_secs_f64(), MAX_INTERVAL.as_secs())
+    })
+}
+
+#[derive(Args, Clone, Debug)]
 pub struct MetricsArgs {
     /// Host and port to listen on. Other machines can read the metrics if it is not a loopback address
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9555")]
@@ -526,6 +577,18 @@ mod tests {
     #[test]
     fn clap_finds_no_fault() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_interval_of_top_is_bounded() {
+        let of = |text: &str| match Cli::try_parse_from(["shunt", "top", "-i", text]).ok()?.command {
+            Command::Top(args) => Some(args.interval),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((of("0.5"), of("3600")), (Some(Duration::from_millis(500)), Some(MAX_INTERVAL)));
+        for wrong in ["0", "0.1", "3601", "-1", "nan", "inf", "1e300", "x", ""] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod sandbox;
 mod serve;
 mod service_manager;
 mod text;
+mod top;
 mod unmount;
 mod web;
 mod xdg;

@@ -1,6 +1,7 @@
 //! Facts about this process from the kernel.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 /// Resident bytes, 0 if unknown.
 pub fn resident_bytes() -> u64 {
@@ -25,6 +26,11 @@ pub fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
+/// The inode number of the PID namespace, none if `/proc` does not tell.
+pub fn pid_namespace() -> Option<u64> {
+    fs::metadata("/proc/self/ns/pid").map(|namespace| namespace.ino()).ok()
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
@@ -32,5 +38,6 @@ mod tests {
         assert!(super::resident_bytes() > 100_000);
         assert!(super::descriptors() >= 3);
         assert!(super::cpu_seconds() > 0.0);
+        assert!(super::pid_namespace().is_some());
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub mod counters;
 pub mod renamed;
 
-use counters::{Ext4Report, Transferred};
+use counters::{Caller, Ext4Report, Transferred};
 use renamed::{Renamed, serde_with_former_names, set_both, set_both_words};
 
 /// One mount, as `shunt list --json` shows it.
@@ -107,6 +107,12 @@ pub struct Stat {
     /// The extension that answers in the kernel, if one was requested.
     #[serde(default)]
     pub extension: Option<Extension>,
+    /// The threads that sent requests in the last minute, at most 64: first those that are active, then by their requests.
+    #[serde(default)]
+    pub callers: Vec<Caller>,
+    /// The inode number of `/proc/self/ns/pid` of the daemon: the PID namespace of the ids of the callers. None if it is unknown.
+    #[serde(default)]
+    pub pid_namespace: Option<u64>,
     /// The volume, for mounts of volumes.
     #[serde(default)]
     pub volume: Option<VolumeReport>,

@@ -423,18 +423,18 @@ pub(super) async fn send_bytes(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8])
 /// Receives a frame that begins within `within`; `None`: the other side closed the connection.
 pub(super) async fn receive<T: DeserializeOwned>(
     from: &mut (impl AsyncRead + Unpin),
-    most: usize,
+    max_bytes: usize,
     within: Duration,
 ) -> io::Result<Option<T>> {
-    let Some(length) = announced(from, most, within).await? else { return Ok(None) };
-    let frame = receive_bytes(from, length as u64, most as u64).await?;
+    let Some(length) = announced(from, max_bytes, within).await? else { return Ok(None) };
+    let frame = receive_bytes(from, length as u64, max_bytes as u64).await?;
     postcard::from_bytes(&frame).map(Some).map_err(|error| wrong(format!("malformed message: {error}")))
 }
 
 /// Receives the length of a frame that begins within `within`; `None`: the other side closed the connection.
 pub(super) async fn announced(
     from: &mut (impl AsyncRead + Unpin),
-    most: usize,
+    max_bytes: usize,
     within: Duration,
 ) -> io::Result<Option<usize>> {
     let mut head = [0; 4];
@@ -443,16 +443,20 @@ pub(super) async fn announced(
         read => read?,
     };
     let length = u32::from_be_bytes(head) as usize;
-    if length > most {
-        return Err(wrong(format!("cannot receive a message of {length} bytes: the limit is {most}")));
+    if length > max_bytes {
+        return Err(wrong(format!("cannot receive a message of {length} bytes: the limit is {max_bytes}")));
     }
     Ok(Some(length))
 }
 
 /// Receives and discards bytes, so that what follows them can be read.
-pub(super) async fn discard(from: &mut (impl AsyncRead + Unpin), length: u64, most: u64) -> io::Result<()> {
-    if length > most {
-        return Err(wrong(format!("cannot receive {length} bytes: the limit is {most}")));
+pub(super) async fn discard(
+    from: &mut (impl AsyncRead + Unpin),
+    length: u64,
+    max_bytes: u64,
+) -> io::Result<()> {
+    if length > max_bytes {
+        return Err(wrong(format!("cannot receive {length} bytes: the limit is {max_bytes}")));
     }
     let discarded = timeout(USER_TIMEOUT + at_most(length as usize), async {
         let (mut bytes, mut left) = (vec![0; length.min(DISCARD_BUFFER_BYTES) as usize], length as usize);
@@ -472,10 +476,10 @@ pub(super) async fn discard(from: &mut (impl AsyncRead + Unpin), length: u64, mo
 pub(super) async fn receive_bytes(
     from: &mut (impl AsyncRead + Unpin),
     length: u64,
-    most: u64,
+    max_bytes: u64,
 ) -> io::Result<Vec<u8>> {
-    if length > most {
-        return Err(wrong(format!("cannot receive {length} bytes: the limit is {most}")));
+    if length > max_bytes {
+        return Err(wrong(format!("cannot receive {length} bytes: the limit is {max_bytes}")));
     }
     let received = timeout(USER_TIMEOUT + at_most(length as usize), async {
         let (mut bytes, mut there) = (Vec::new(), 0);

@@ -104,7 +104,7 @@ mod tests {
             returning[(now - outage).div_duration_f64(step) as usize] += 1;
         }
         // Without jitter all of them return in the same 100 ms. Here, evenly over some 25 s, 20 of them would.
-        let most = *returning.iter().max().unwrap();
-        assert!(most <= NODES / 100, "{most} of {NODES} nodes return within {step:?}");
+        let max = *returning.iter().max().unwrap();
+        assert!(max <= NODES / 100, "{max} of {NODES} nodes return within {step:?}");
     }
 }

@@ -168,8 +168,8 @@ fn plain_directories_are_compared_and_cold_names_need_root() {
     let dir = tempfile::tempdir().unwrap();
     let (one, two) = (dir.path().join("one"), dir.path().join("two"));
     fs::create_dir(&one).and_then(|()| fs::create_dir(&two)).unwrap();
-    let said = run_for(20, &mut bench(&one, &[])).fails();
-    one_line(&said, "name one to compare with by --against dir");
+    let output = run_for(20, &mut bench(&one, &[])).fails();
+    one_line(&output, "name one to compare with by --against dir");
     let same = run_for(20, bench(&one, &["--against"]).arg(&one).arg(&one)).fails();
     assert!(!same.is_empty());
     let against = two.to_str().unwrap();
@@ -224,13 +224,13 @@ fn a_disk_without_room_is_refused_before_anything_is_written() {
     needs_mount!();
     needs_tools!("mount");
     on_small_disk("size=400k", |small, mnt| {
-        let said = run_for(20, &mut bench(mnt, &[])).fails();
-        one_line(&said, "are free; give a smaller --size");
+        let output = run_for(20, &mut bench(mnt, &[])).fails();
+        one_line(&output, "are free; give a smaller --size");
         assert!(is_empty(small));
     });
     on_small_disk("size=4m,nr_inodes=30", |small, mnt| {
-        let said = run_for(20, &mut bench(mnt, &[])).fails();
-        one_line(&said, "are free; give a smaller --files");
+        let output = run_for(20, &mut bench(mnt, &[])).fails();
+        one_line(&output, "are free; give a smaller --files");
         assert!(is_empty(small));
     });
 }
@@ -294,8 +294,8 @@ fn signals_leave_nothing() {
     needs_mount!();
     perform(plan(), |mirror| {
         for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-            let said = interrupted(mirror, |child| _ = mounts::signal(child.id(), signal));
-            one_line(&said, "interrupted by a signal");
+            let output = interrupted(mirror, |child| _ = mounts::signal(child.id(), signal));
+            one_line(&output, "interrupted by a signal");
         }
     });
 }
@@ -304,8 +304,8 @@ fn signals_leave_nothing() {
 fn a_mount_that_dies_leaves_nothing() {
     needs_mount!();
     perform(plan(), |mirror| {
-        let said = interrupted(mirror, |_| mounts::end(mirror.pid()));
-        one_line(&said, "see the log of the mount");
+        let output = interrupted(mirror, |_| mounts::end(mirror.pid()));
+        one_line(&output, "see the log of the mount");
         mounts::detach(mirror.mnt());
     });
 }

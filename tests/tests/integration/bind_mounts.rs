@@ -229,12 +229,12 @@ fn unmounting_takes_grafts_away() {
     drop(busy);
     assert!(within(Duration::from_secs(5), || fstype(&s.path("data/cache")) == TMPFS), "it stays");
     s.umount().ok();
-    assert!(s.gone(Duration::from_secs(5)));
+    assert!(s.ends_within(Duration::from_secs(5)));
     assert_eq!(mounts_at(s.mnt()), [""; 0]);
     s.mount();
     assert_eq!(fstype(&s.path("data/cache")), TMPFS);
     kill_process(Pid::from_raw(s.pid() as i32).unwrap(), Signal::TERM).unwrap();
-    assert!(s.gone(Duration::from_secs(5)));
+    assert!(s.ends_within(Duration::from_secs(5)));
     assert_eq!(mounts_at(s.mnt()), [""; 0]);
 }
 

@@ -94,8 +94,8 @@ fn examine(archive: &Path) -> Vec<(PathBuf, String)> {
 
 /// Runs `bugreport -o FILE` to its end.
 fn report(command: &mut Command, archive: &Path) {
-    let said = run_for(60, command.arg("-o").arg(archive)).ok();
-    assert!(said.contains("names replaced; look through it before you send it: tar -xzf "), "{said}");
+    let printed = run_for(60, command.arg("-o").arg(archive)).ok();
+    assert!(printed.contains("names replaced; look through it before you send it: tar -xzf "), "{printed}");
     assert_eq!(fs::metadata(archive).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
@@ -225,9 +225,9 @@ fn a_full_disk_leaves_no_part_of_an_archive() {
     let ran = run_for(60, binary::command(&["bugreport"]).current_dir(&small));
     let left = fs::read_dir(&small).unwrap().count();
     let unmounted = sh(dir.path(), "umount small");
-    let said = ran.fails();
-    one_line(&said, "no space left on device; ");
-    assert!(said.contains("cannot write shunt-bugreport-"), "{said}");
+    let printed = ran.fails();
+    one_line(&printed, "no space left on device; ");
+    assert!(printed.contains("cannot write shunt-bugreport-"), "{printed}");
     assert_eq!(left, 0);
     unmounted.ok();
 }
@@ -237,8 +237,8 @@ fn a_file_is_never_overwritten_and_an_interruption_leaves_none() {
     let dir = tempfile::tempdir().unwrap();
     let archive = dir.path().join("report");
     fs::write(&archive, "mine").unwrap();
-    let said = run_for(60, binary::command(&["bugreport", "-o"]).arg(&archive)).fails();
-    one_line(&said, "remove it, or name another file with -o");
+    let printed = run_for(60, binary::command(&["bugreport", "-o"]).arg(&archive)).fails();
+    one_line(&printed, "remove it, or name another file with -o");
     assert_eq!(fs::read(&archive).unwrap(), b"mine");
     fs::remove_file(&archive).unwrap();
     let mut command = binary::command(&["bugreport", "-o"]);

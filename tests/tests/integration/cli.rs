@@ -119,10 +119,10 @@ fn foreground_says_what_it_serves() {
     let (mut out, mut err) = (String::new(), String::new());
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
     child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-    let said = format!("{out}{err}");
-    assert!(served && ended && status.success(), "served {served}, ended {ended}, {status}: {said}");
-    let line = said.lines().next().unwrap_or_default();
-    assert!(line.contains(s.mnt().to_str().unwrap()) && line.contains("passthrough"), "{said}");
+    let printed = format!("{out}{err}");
+    assert!(served && ended && status.success(), "served {served}, ended {ended}, {status}: {printed}");
+    let line = printed.lines().next().unwrap_or_default();
+    assert!(line.contains(s.mnt().to_str().unwrap()) && line.contains("passthrough"), "{printed}");
     assert_eq!(mounts::count(s.mnt()), 0);
 }
 

@@ -22,7 +22,12 @@ fn ended_by(signal: Signal) {
     fixture::perform(Plan::tmpfs().args(&["--takeover", takeover]), |s| {
         fs::write(s.path("f"), b"kept").unwrap();
         assert!(mounts::signal(s.pid(), signal));
-        assert!(s.gone(SOON), "mounts {}, daemon alive {}", mounts::count(s.mnt()), mounts::alive(s.pid()));
+        assert!(
+            s.ends_within(SOON),
+            "mounts {}, daemon alive {}",
+            mounts::count(s.mnt()),
+            mounts::alive(s.pid())
+        );
         let left = || mounts::processes_naming(s.mnt());
         assert!(within(SOON, || left().is_empty()), "processes left: {:?}", left());
         assert_eq!(fs::read_dir(s.mnt()).unwrap().count(), 0, "the mount point is a plain directory again");
@@ -67,7 +72,7 @@ fn sigkill_while_in_use() {
         reader.link().receive().expect("reading");
         std::thread::sleep(Duration::from_millis(50));
         assert!(mounts::signal(s.pid(), Signal::KILL));
-        assert!(s.gone(SOON), "mounts {}", mounts::count(s.mnt()));
+        assert!(s.ends_within(SOON), "mounts {}", mounts::count(s.mnt()));
         reader.done_within(Duration::from_secs(5));
         let e = open.read_at(&mut [0; 10], 1 << 19).err().and_then(|e| e.raw_os_error());
         assert!(matches!(e, None | Some(libc::ENOTCONN | libc::ECONNABORTED | libc::EIO)), "{e:?}");
@@ -85,7 +90,7 @@ fn sigterm_while_in_use() {
         assert!(mounts::signal(s.pid(), Signal::TERM));
         assert!(within(SOON, || mounts::count(s.mnt()) == 0));
         drop(open);
-        assert!(s.gone(SOON), "the daemon outlives its last user");
+        assert!(s.ends_within(SOON), "the daemon outlives its last user");
     });
 }
 
@@ -105,7 +110,7 @@ fn plain_umount_ends_the_daemon() {
     needs_mount!();
     fixture::perform(Plan::tmpfs(), |s| {
         patiently(|| run(Command::new("umount").arg(s.mnt()))).ok();
-        assert!(s.gone(SOON));
+        assert!(s.ends_within(SOON));
     });
 }
 
@@ -121,7 +126,7 @@ fn a_busy_mount_stays() {
         assert_eq!(fs::read(s.path("f")).unwrap(), b"still served");
         drop(open);
         s.umount().ok();
-        assert!(s.gone(SOON));
+        assert!(s.ends_within(SOON));
     });
 }
 
@@ -136,7 +141,7 @@ fn a_lazy_umount_serves_to_the_end() {
         open.sync_all().unwrap();
         assert!(mounts::alive(s.pid()));
         drop(open);
-        assert!(s.gone(SOON));
+        assert!(s.ends_within(SOON));
         assert_eq!(fs::read(s.lower("f")).unwrap(), b"late");
     });
 }

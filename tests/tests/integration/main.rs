@@ -42,6 +42,7 @@ mod stress;
 mod takeover;
 mod third_party_suites;
 mod times;
+mod top;
 mod volume_cache;
 mod volume_conflict_copies;
 mod volume_conflicts;

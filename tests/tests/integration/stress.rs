@@ -241,7 +241,7 @@ fn killed(plan: Plan, seed: u64) {
             peer.done_within(Duration::from_secs(5));
         }
         assert!(start.elapsed() < pace::seconds(5), "somebody hung: {:?}", start.elapsed());
-        assert!(s.gone(Duration::from_secs(2)), "mounts left: {}", mounts::count(s.mnt()));
+        assert!(s.ends_within(Duration::from_secs(2)), "mounts left: {}", mounts::count(s.mnt()));
     });
 }
 

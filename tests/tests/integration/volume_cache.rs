@@ -148,8 +148,8 @@ fn offline_miss_is_reported() {
     let status = bee.status();
     assert!(status["offline_misses"].as_u64().unwrap() > 0);
     assert_eq!((&status["unmet"], &status["role"]), (&status["offline_misses"], &status["cache_mode"]));
-    let said = run(binary::command(&["volume", "status"]).arg(bee.at())).ok();
-    assert!(said.contains("offline misses  ") && said.contains("(mode: cached)"), "{said}");
+    let output = run(binary::command(&["volume", "status"]).arg(bee.at())).ok();
+    assert!(output.contains("offline misses  ") && output.contains("(mode: cached)"), "{output}");
     run(binary::command(&["volume", "online"]).arg(bee.at())).ok();
     soon(|| fs::read(bee.at().join("1")).is_ok_and(|bytes| bytes == content(1)));
     assert_eq!(bee.status()["offline_miss_paths"], serde_json::json!([]));

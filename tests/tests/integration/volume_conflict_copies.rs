@@ -122,8 +122,8 @@ fn each_kind_leaves_this_machines_version_at_the_path() {
     soon(&|| tree(bee.at()) == expected && tree(ant.at()) == expected);
     soon(&|| bee.status()["pending"] == 0);
     for mount in [&ant, &bee] {
-        let said = run(binary::command(&["volume", "conflicts", "--json"]).arg(mount.at())).ok();
-        assert_eq!(said.trim(), "[]");
+        let output = run(binary::command(&["volume", "conflicts", "--json"]).arg(mount.at())).ok();
+        assert_eq!(output.trim(), "[]");
     }
     // In a second round the names of the first one exist.
     bee.set_online(false);

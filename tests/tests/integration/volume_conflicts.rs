@@ -24,8 +24,8 @@ fn volume(words: &[&str], paths: &[&Path]) -> Ran {
 }
 
 fn conflicts(at: &Path) -> Vec<(String, String)> {
-    let said = volume(&["conflicts", "--json"], &[at]).ok();
-    let all: Vec<serde_json::Value> = serde_json::from_str(&said).unwrap();
+    let output = volume(&["conflicts", "--json"], &[at]).ok();
+    let all: Vec<serde_json::Value> = serde_json::from_str(&output).unwrap();
     let word = |one: &serde_json::Value, key: &str| one[key].as_str().unwrap().to_owned();
     all.iter().map(|one| (word(one, "path"), word(one, "kind"))).collect()
 }
@@ -151,10 +151,10 @@ fn every_kind_is_listed_and_resolved_by_name() {
     let two = ConflictingNodes { bee: fixture.mount_as("bee"), volume: fixture, ant };
     assert_eq!(conflicts(two.bee.at()), all);
     two.bee.set_online(false);
-    let said = volume(&["resolve", "--keep", "cat"], &[&two.late("new")]).fails();
-    assert!(said.contains("new: there is no version of cat; choose bee or ant"), "{said}");
-    let said = volume(&["resolve", "--keep", "bee"], &[&two.late("begun")]).fails();
-    assert!(said.contains("begun: there is no conflict"), "{said}");
+    let output = volume(&["resolve", "--keep", "cat"], &[&two.late("new")]).fails();
+    assert!(output.contains("new: there is no version of cat; choose bee or ant"), "{output}");
+    let output = volume(&["resolve", "--keep", "bee"], &[&two.late("begun")]).fails();
+    assert!(output.contains("begun: there is no conflict"), "{output}");
     volume(&["resolve", "--keep", "ant"], &[&two.late("changed"), &two.late("lost"), &two.late("odd")]).ok();
     assert_eq!((read(&two.late("changed")), two.late("lost").exists()), ("by ant".into(), false));
     assert_eq!(read(&two.late("odd")), "a file of ant");

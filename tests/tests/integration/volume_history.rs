@@ -15,8 +15,8 @@ use shunt_tests::volume::Mount;
 use shunt_tests::{Volume, binary};
 
 fn log(words: &[&str], at: &Path) -> Vec<(String, String, String)> {
-    let said = run(binary::command(&["volume", "log", "--json"]).args(words).arg(at)).ok();
-    let all: Vec<serde_json::Value> = serde_json::from_str(&said).unwrap();
+    let output = run(binary::command(&["volume", "log", "--json"]).args(words).arg(at)).ok();
+    let all: Vec<serde_json::Value> = serde_json::from_str(&output).unwrap();
     let commits = all.iter().flat_map(|commit| {
         let node = commit["node"].as_str().unwrap();
         assert!(commit["seq"].is_u64() && commit["at"].as_str().unwrap().ends_with('Z'), "{commit}");
@@ -53,7 +53,7 @@ fn the_log_says_who_did_what_to_which_path() {
     soon(|| at.join("linked").exists());
     fs::remove_dir_all(at.join("new")).unwrap();
     settled();
-    let said: Vec<_> = [
+    let output: Vec<_> = [
         ("ant removed", "new", ""),
         ("ant removed", "new/file", ""),
         ("bee linked", "linked", ""),
@@ -66,22 +66,22 @@ fn the_log_says_who_did_what_to_which_path() {
     .into_iter()
     .map(|(what, path, detail)| (what.to_owned(), path.to_owned(), detail.to_owned()))
     .collect();
-    assert_eq!(log(&[], at), said);
-    assert_eq!(log(&["-n", "3"], bee.at()), said[..3]);
-    assert_eq!(log(&[], &bee.at().join("linked")), said[2..3]);
-    assert_eq!(log(&["-n", "1"], &at.join("new")), said[..1]);
+    assert_eq!(log(&[], at), output);
+    assert_eq!(log(&["-n", "3"], bee.at()), output[..3]);
+    assert_eq!(log(&[], &bee.at().join("linked")), output[2..3]);
+    assert_eq!(log(&["-n", "1"], &at.join("new")), output[..1]);
     let shown = run(binary::command(&["volume", "log"]).arg(at)).ok();
     assert!(shown.lines().nth(3).is_some_and(|line| line.contains("moved    new  (from old)")), "{shown}");
-    let said = run(binary::command(&["volume", "log"]).arg(volume.aside())).fails();
-    assert!(said.contains("is not in a mounted volume"), "{said}");
+    let output = run(binary::command(&["volume", "log"]).arg(volume.aside())).fails();
+    assert!(output.contains("is not in a mounted volume"), "{output}");
 }
 
 /// Waits until everything is committed. Returns the time and the number of the last commit.
 #[track_caller]
 fn settled(mount: &Mount) -> (String, u64) {
     soon(|| mount.status()["pending"] == 0);
-    let said = run(binary::command(&["volume", "log", "--json", "-n", "1"]).arg(mount.at())).ok();
-    let last: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let output = run(binary::command(&["volume", "log", "--json", "-n", "1"]).arg(mount.at())).ok();
+    let last: serde_json::Value = serde_json::from_str(&output).unwrap();
     let at = last[0]["at"].as_str().unwrap().to_owned();
     // The next commit gets another millisecond.
     std::thread::sleep(Duration::from_millis(2));
@@ -101,8 +101,8 @@ fn beside(path: &Path, when: &str) -> PathBuf {
 }
 
 fn history(path: &Path) -> Vec<(String, u64)> {
-    let said = run(binary::command(&["volume", "history", "--json"]).arg(path)).ok();
-    let all: Vec<serde_json::Value> = serde_json::from_str(&said).unwrap();
+    let output = run(binary::command(&["volume", "history", "--json"]).arg(path)).ok();
+    let all: Vec<serde_json::Value> = serde_json::from_str(&output).unwrap();
     let all = all.iter().map(|one| (one["what"].as_str().unwrap().to_owned(), one["size"].as_u64().unwrap()));
     // A slow machine commits a file between its creation or truncation and the write, and between the write and the change of
     // its times.
@@ -250,8 +250,8 @@ fn versions_are_listed_and_brought_back() {
     assert_eq!(history(&file)[..2], [what("removed", 0), what("file", 1)]);
     restore(&[], &[&file]);
     assert_eq!(read(&file), "1");
-    let said = run(binary::command(&["volume", "restore"]).arg(at.join("never"))).fails();
-    assert!(said.contains("never: no other version of it is kept"), "{said}");
+    let output = run(binary::command(&["volume", "restore"]).arg(at.join("never"))).fails();
+    assert!(output.contains("never: no other version of it is kept"), "{output}");
 
     // A tree, restored next to the present one.
     fs::create_dir_all(at.join("tree/sub")).unwrap();
@@ -263,8 +263,8 @@ fn versions_are_listed_and_brought_back() {
     fs::remove_dir_all(at.join("tree")).unwrap();
     settled(&mount);
     let aside = volume.aside().join("restored");
-    let said = run(binary::command(&["volume", "restore"]).arg(at.join("tree"))).fails();
-    assert!(said.contains("tree: it was a directory; name a time"), "{said}");
+    let output = run(binary::command(&["volume", "restore"]).arg(at.join("tree"))).fails();
+    assert!(output.contains("tree: it was a directory; name a time"), "{output}");
     restore(&["--to", aside.to_str().unwrap()], &[&then(&at.join("tree"), &full)]);
     assert_eq!(
         (names(&aside), names(&aside.join("sub"))),

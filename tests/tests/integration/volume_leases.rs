@@ -107,7 +107,7 @@ fn file_open_before_peer_connects_is_seen_once_closed() {
 }
 
 #[test]
-fn one_who_is_gone_is_in_nobodys_way_for_long() {
+fn a_dead_node_blocks_others_only_briefly() {
     needs_mount!();
     let volume = Volume::new();
     let (ant, bee) = (volume.mount_as("ant"), volume.mount_as("bee"));

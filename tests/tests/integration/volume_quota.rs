@@ -169,8 +169,8 @@ fn users_have_limits_of_their_own() {
     let db = volume.aside().join("cache-ant/replica.db");
     let wrong = "UPDATE usage SET bytes = bytes + 5 WHERE owner = 1000";
     run(std::process::Command::new("sqlite3").arg(&db).arg(wrong)).ok();
-    let said = check(&volume, "ant", &[]);
-    assert!(said.out.contains("user 1000: 1048581 bytes"), "{said:?}");
+    let output = check(&volume, "ant", &[]);
+    assert!(output.out.contains("user 1000: 1048581 bytes"), "{output:?}");
     check(&volume, "ant", &["--repair"]).ok();
     check(&volume, "ant", &[]).ok();
 }

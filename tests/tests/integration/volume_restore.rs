@@ -47,8 +47,8 @@ impl RestoreFixture {
     fn settled(&self) -> u64 {
         soon(|| self.mount.status()["pending"] == 0);
         let log = ["volume", "log", "--json", "-n", "1"];
-        let said = run(binary::command(&log).arg(self.mount.at())).ok();
-        let last: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let output = run(binary::command(&log).arg(self.mount.at())).ok();
+        let last: serde_json::Value = serde_json::from_str(&output).unwrap();
         last[0]["seq"].as_u64().unwrap()
     }
 
@@ -168,8 +168,8 @@ fn a_directory_on_the_way_is_exchanged_while_root_restores() {
     fs::remove_dir_all(&way).unwrap();
     User::new(NOBODY).run(|| symlink(&victim, &way).unwrap());
     let mut restore = binary::command(&["volume", "restore", "--to"]);
-    let said = run(restore.arg(way.join("notes")).arg(as_of(&notes, seq))).fails();
-    assert!(said.contains("is a symbolic link of another user: give the path of"), "{said}");
+    let output = run(restore.arg(way.join("notes")).arg(as_of(&notes, seq))).fails();
+    assert!(output.contains("is a symbolic link of another user: give the path of"), "{output}");
     assert!(scene.is_unharmed());
 }
 
@@ -193,6 +193,6 @@ fn links_of_the_caller_lead_to_what_is_restored() {
     fs::create_dir(&tree).unwrap();
     let seq = scene.settled();
     chown(&tree, Some(NOBODY), None).unwrap();
-    let said = run(binary::command(&["volume", "restore"]).arg(as_of(&tree, seq))).fails();
-    assert!(said.contains("belongs to user 65534, but its earlier version to user 0"), "{said}");
+    let output = run(binary::command(&["volume", "restore"]).arg(as_of(&tree, seq))).fails();
+    assert!(output.contains("belongs to user 65534, but its earlier version to user 0"), "{output}");
 }

@@ -121,8 +121,8 @@ fn a_volume_comes_moves_and_goes_on_all_machines() {
     fs::write(ant.at("work/team/plan"), "first").unwrap();
     assert_eq!(fs::read_to_string(bee.at("work/team/plan")).unwrap(), "first");
     // Each volume has its own mount, and supports the volume commands.
-    let said = run_for(20, binary::command(&["volume", "status"]).arg(bee.at("work/team"))).ok();
-    assert!(said.contains("team as bee"), "{said}");
+    let printed = run_for(20, binary::command(&["volume", "status"]).arg(bee.at("work/team"))).ok();
+    assert!(printed.contains("team as bee"), "{printed}");
     assert!(fs::create_dir(ant.at("mine")).is_err() && fs::write(ant.at("work/file"), "").is_err());
 
     // A move by the other node takes effect here once the mount is no longer in use.
@@ -168,8 +168,8 @@ fn invalid_tree_configuration_changes_nothing() {
     let is_said =
         |status: &serde_json::Value| text(&status["error"]).starts_with("volumes/team.toml:2: unknown field");
     ant.becomes("a complaint", is_said);
-    let said = run_for(20, binary::command(&["volume", "status"]).arg(ant.0.at())).ok();
-    assert_eq!(said.lines().filter(|line| line.contains("team.toml:2")).count(), 1, "{said}");
+    let printed = run_for(20, binary::command(&["volume", "status"]).arg(ant.0.at())).ok();
+    assert_eq!(printed.lines().filter(|line| line.contains("team.toml:2")).count(), 1, "{printed}");
     assert!(ant.is_mounted("work/team"));
 
     // Nor after a restart.
@@ -212,7 +212,7 @@ impl Gateway {
             site.command(&["volume", "serve", volume, "--listen", &address, "--address", &address]);
         let process = serve.stdin(Stdio::null()).stdout(File::create(&log).unwrap()).spawn().unwrap();
         let gateway = Self { process, address };
-        let serves = || fs::read_to_string(&log).is_ok_and(|said| said.contains("is served at "));
+        let serves = || fs::read_to_string(&log).is_ok_and(|printed| printed.contains("is served at "));
         assert!(within(PATIENCE, serves), "no gateway of {volume}");
         gateway
     }
@@ -336,8 +336,8 @@ fn a_tree_needs_the_volume_that_describes_it() {
     needs_mount!();
     let site = TreeFixture::new(&[]);
     fs::remove_dir_all(site.dir.path().join("shunt")).unwrap();
-    let said = run_for(30, &mut site.tree_command("ant")).fails();
-    one_line(&said, "site");
+    let printed = run_for(30, &mut site.tree_command("ant")).fails();
+    one_line(&printed, "site");
     assert_eq!(mounts::count(&site.dir.path().join("ant")), 0);
     assert!(within(PATIENCE, || mounts::processes_naming(site.dir.path()).is_empty()));
 }

@@ -98,8 +98,8 @@ fn restore_by_another_user_drops_owner_rights() {
     fs::write(&program, "x").unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o6755)).unwrap();
     assert!(within(Duration::from_secs(20), || mount.status()["pending"] == 0), "{}", mount.status());
-    let said = run(binary::command(&["volume", "log", "--json", "-n", "1"]).arg(mount.at())).ok();
-    let last: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let output = run(binary::command(&["volume", "log", "--json", "-n", "1"]).arg(mount.at())).ok();
+    let last: serde_json::Value = serde_json::from_str(&output).unwrap();
     let then = mount.at().join(format!(".shunt-history/program@#{}", last[0]["seq"]));
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -230,8 +230,8 @@ fn it_is_mounted_once() {
     needs_mount!();
     let volume = Volume::new();
     let mount = volume.mount(&[]);
-    let said = run_for(20, &mut volume.mount_command(&[])).fails();
-    assert!(said.contains("mounted already"), "{said}");
+    let output = run_for(20, &mut volume.mount_command(&[])).fails();
+    assert!(output.contains("mounted already"), "{output}");
     let status = run(binary::command(&["volume", "status", "--json"]).arg(mount.at())).ok();
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     assert_eq!((status["name"].as_str(), status["node"].as_str()), (Some("test"), Some("here")));

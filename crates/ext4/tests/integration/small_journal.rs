@@ -70,14 +70,14 @@ fn fragments(fs: &Filesystem, block: u64) {
 
 fn attributes(fs: &Filesystem, block: usize) {
     let file = fs.create(ROOT, b"attributes", NewInodeKind::Regular, &NEW).unwrap().number;
-    let mut most = 0;
+    let mut largest_stored = 0;
     for length in (0..block).step_by(97) {
         match fs.set_xattr(file, b"user.large", &vec![length as u8; length], SetMode::Either) {
-            Ok(_) => most = length,
+            Ok(_) => largest_stored = length,
             Err(error) => assert!(matches!(error, Error::NoSpace), "{error}"),
         }
     }
-    assert!(most > block * 3 / 4, "{most}");
+    assert!(largest_stored > block * 3 / 4, "{largest_stored}");
 }
 
 /// Creates, links and moves names into a directory, each of an inode with its own attribute block, and removes them again.

@@ -225,9 +225,9 @@ fn rows_of_numbers_spread_over_all_shards() {
             let id = table.acquire(inode(100 + number * step, 0)).unwrap();
             counts[(id.0 - 1) as usize % node_id::SHARDS] += 1;
         }
-        let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+        let (min, max) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
         // The mean is 31: these are six standard deviations.
-        assert!(*least > 0 && *most < 65, "{least} to {most} of steps of {step}");
+        assert!(*min > 0 && *max < 65, "{min} to {max} of steps of {step}");
     }
 }
 

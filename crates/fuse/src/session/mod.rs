@@ -4,6 +4,7 @@
 
 mod busy_poll;
 mod caches;
+mod callers;
 mod dispatch;
 mod drain;
 mod executor;
@@ -40,6 +41,7 @@ use shunt_fuse_abi::{InitFlags, OutHeader, ParseContext};
 use zerocopy::IntoBytes;
 
 pub use caches::{Caches, Caching};
+pub use callers::CallerStatistics;
 pub use filesystem::{Answer, FileSystem};
 pub use request::Request;
 pub use statistics::{OperationStatistics, Snapshot, latency_bounds};
@@ -72,6 +74,7 @@ pub(crate) struct Shared {
     pub(crate) negotiated: Negotiated,
     pub(crate) parse: ParseContext,
     pub(crate) statistics: Statistics,
+    pub(crate) callers: callers::Callers,
     pub(crate) waiting: WaitingTasks,
     /// Interrupts of requests whose handlers have not yet waited.
     pub(crate) early_interrupts: EarlyInterrupts,
@@ -209,6 +212,11 @@ impl Handle {
         self.shared.statistics.snapshot()
     }
 
+    /// Returns the threads that sent requests, at most 256 of the recent ones, in no order.
+    pub fn callers(&self) -> Vec<CallerStatistics> {
+        self.shared.callers.snapshot()
+    }
+
     /// Returns the number of requests whose handlers wait.
     pub fn waiting_requests(&self) -> usize {
         self.shared.waiting.len()
@@ -322,6 +330,7 @@ impl Agreed {
         let shared = Arc::new(Shared {
             parse: ParseContext { setxattr_ext: has(InitFlags::SETXATTR_EXT), minor: negotiated.minor },
             statistics: Statistics::default(),
+            callers: callers::Callers::default(),
             waiting: WaitingTasks::default(),
             early_interrupts: EarlyInterrupts::default(),
             executor: Executor::new(config.max_threads, has(InitFlags::PASSTHROUGH)),

@@ -77,7 +77,7 @@ impl PreparedRings {
         if rings.len() < count {
             sizes.max_entries = 1 + (rings.len() - 1) / queues;
             tracing::info!(
-                most = sizes.max_entries,
+                max_entries = sizes.max_entries,
                 "cannot create all io_uring rings: fewer requests per processor are served in parallel"
             );
         }
@@ -167,9 +167,10 @@ impl Rings {
             })
         };
         self.stock.get_or_init(|| prepared.pool);
-        let QueueSizes { queues, max_write, max_entries: most } = prepared.sizes;
+        let QueueSizes { queues, max_write, max_entries } = prepared.sizes;
         let payload = max_write.max(MIN_PAYLOAD_BYTES) as usize;
-        let queues: Vec<_> = (0..queues).map(|id| Queue::new(id, payload, most, starter.clone())).collect();
+        let queues: Vec<_> =
+            (0..queues).map(|id| Queue::new(id, payload, max_entries, starter.clone())).collect();
         let queues = self.queues.get_or_init(|| queues);
         for (queue, ring) in queues.iter().zip(prepared.rings) {
             let entry = queue.first_entry().ok_or(io::ErrorKind::OutOfMemory)?;

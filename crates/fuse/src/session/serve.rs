@@ -95,6 +95,7 @@ async fn handle_request<F: FileSystem>(
     let touched = touched_pages(&parsed);
     let fills_pages = fills_pages(&parsed);
     let header = parsed.header;
+    shared.callers.record(header.pid, header.uid, started);
     let intent = Intent::new(shared.takeover.as_ref(), &header);
     let result = {
         let request = Request {

@@ -48,8 +48,8 @@ fn handlers_that_wait_take_no_thread() {
             let time = fastest_stat(fixture);
             assert!(time < pace::limit(Duration::from_millis(50)), "{time:?}");
             // Over rings each queue has a thread, and one more while an entry is handed over.
-            let most = if common::over_rings() { 1 + 2 * common::processors() } else { 2 };
-            assert!(fixture.handle.threads() <= most, "{}", fixture.handle.threads());
+            let max = if common::over_rings() { 1 + 2 * common::processors() } else { 2 };
+            assert!(fixture.handle.threads() <= max, "{}", fixture.handle.threads());
             gate.open();
             for reader in readers {
                 assert_eq!(&reader.join().unwrap(), b"bytes");
@@ -84,10 +84,10 @@ fn handlers_that_block_get_more_threads_which_leave_again() {
             return;
         }
         // They exit one by one, about two a second, while requests arrive.
-        let most = fixture.handle.threads();
+        let max = fixture.handle.threads();
         eventually("threads leave", || {
             (0..20).for_each(|_| drop(fs::metadata(fixture.path("quick"))));
-            fixture.handle.threads() + 3 <= most
+            fixture.handle.threads() + 3 <= max
         });
     });
 }

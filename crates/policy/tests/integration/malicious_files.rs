@@ -52,8 +52,8 @@ fn tiff() -> impl Strategy<Value = Vec<u8>> {
         })
 }
 
-fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
-    proptest::collection::vec(any::<u8>(), 0..most)
+fn bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(any::<u8>(), 0..max)
 }
 
 /// Generates the head of a film box with arbitrary size and contents.

@@ -146,9 +146,9 @@ mod tests {
     fn what_is_forgotten_takes_no_memory() {
         let mut counts = SparseCounts::<u32>::default();
         (0..100_000).for_each(|number| counts.set(number, 300));
-        let most = counts.bytes();
+        let peak = counts.bytes();
         (0..100_000).rev().for_each(|number| counts.set(number, 0));
         assert!(counts.is_empty());
-        assert!(counts.bytes() < most / 1000, "{} of {most}", counts.bytes());
+        assert!(counts.bytes() < peak / 1000, "{} of {peak}", counts.bytes());
     }
 }

@@ -43,16 +43,16 @@ impl<T: FromStr<Err: std::fmt::Display>> FromStr for UserLimit<T> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (whose, most) = text.split_once(':').ok_or("expected UID:LIMIT")?;
+        let (whose, limit) = text.split_once(':').ok_or("expected UID:LIMIT")?;
         let whose = match whose {
             "each" => LimitSubject::Each,
             user => LimitSubject::User(
                 user.parse().map_err(|_| format!("`{user}` is neither a numeric user id nor `each`"))?,
             ),
         };
-        match most {
+        match limit {
             "each" if whose != LimitSubject::Each => Ok(Self { subject: whose, limit: None }),
-            most => Ok(Self { subject: whose, limit: Some(most.parse()?) }),
+            limit => Ok(Self { subject: whose, limit: Some(limit.parse()?) }),
         }
     }
 }
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn limits_of_users_are_read() {
         let read = |text: &str| text.parse::<UserLimit<Size>>().ok();
-        let user = |user, most| Some(UserLimit { subject: LimitSubject::User(user), limit: most });
+        let user = |user, limit| Some(UserLimit { subject: LimitSubject::User(user), limit });
         assert_eq!(read("1000:1K"), user(1000, Some(OptionalLimit(Some(Size(1024))))));
         assert_eq!(read("0:none"), user(0, Some(OptionalLimit(None))));
         assert_eq!(read("7:each"), user(7, None));

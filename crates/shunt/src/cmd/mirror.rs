@@ -128,7 +128,7 @@ fn service(args: &MirrorArgs, mirror: Mirror, source: PathBuf) -> Service<Mirror
         passthrough_off: passthrough_off(args),
         tuning: BdiTuning::default(),
         block: None,
-        lock_in: None,
+        sandbox: None,
         status: fs_status,
         before_sandbox: None,
         mounted: None,

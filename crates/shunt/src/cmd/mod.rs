@@ -14,6 +14,7 @@ mod mirror;
 mod policy;
 mod stat;
 mod stat_table;
+mod top;
 mod umount;
 mod upgrade;
 mod upgrade_all;
@@ -43,6 +44,7 @@ pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
         },
         Command::List(args) => list::run(&args)?,
         Command::Stat(args) => stat::run(&args)?,
+        Command::Top(args) => top::run(&args)?,
         Command::Metrics(args) => metrics::run(&args)?,
         Command::Bench(args) => bench::run(&args)?,
         Command::Web(args) => web::run(&args)?,

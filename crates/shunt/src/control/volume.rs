@@ -39,6 +39,7 @@ pub enum VolumeAsk {
         /// Only changes of this path and below it. None: all.
         path: Option<Vec<u8>>,
         /// Limit of the number of commits.
-        most: u32,
+        #[serde(rename = "most")]
+        limit: u32,
     },
 }

@@ -29,3 +29,19 @@ pub struct Ext4Report {
     /// Operations that failed because the device could not be read or written.
     pub io_errors: u64,
 }
+
+/// A thread that sent requests. Times are whole seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Caller {
+    /// Its thread id in the PID namespace of the mount. 0: the kernel itself, or a process outside of that namespace.
+    pub tid: u32,
+    /// The user of its last request.
+    pub uid: u32,
+    /// Requests since it was first seen. Counting starts again after a minute without a request, and when many others sent requests.
+    pub requests: u64,
+    /// Seconds since the first of these requests.
+    pub since_s: u64,
+    /// Seconds since the last of these requests.
+    pub idle_s: u64,
+}

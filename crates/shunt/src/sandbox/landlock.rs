@@ -38,7 +38,7 @@ pub struct AccessiblePaths {
 }
 
 /// Timeout for a thread to restrict itself.
-const LOCK_IN_TIMEOUT: Duration = Duration::from_secs(2);
+const RESTRICTION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The descriptor of the ruleset, while threads restrict themselves.
 static RULES: AtomicI32 = AtomicI32::new(-1);
@@ -57,7 +57,7 @@ pub fn forbid(rules: io::Result<Rules>, kept: CapabilitySet) -> io::Result<()> {
     RULES.store(rules.as_ref().map_or(-1, |rules| rules.0.as_raw_fd()), Ordering::SeqCst);
     KEPT_CAPABILITIES.store(kept.bits(), Ordering::SeqCst);
     // SAFETY: the handler only makes system calls and changes atomics.
-    let handler = unsafe { signal_hook::low_level::register(SIGUSR2, lock_in) }?;
+    let handler = unsafe { signal_hook::low_level::register(SIGUSR2, restrict_this_thread) }?;
     let done = all_threads();
     signal_hook::low_level::unregister(handler);
     RULES.store(-1, Ordering::SeqCst);
@@ -72,7 +72,7 @@ pub fn locked() -> u32 {
 
 /// Restricts this process, which has a single thread: with all rights on files below a directory, if one is given, else with
 /// none.
-pub fn forbid_all_but(below: Option<BorrowedFd<'_>>, kept: CapabilitySet) -> io::Result<()> {
+pub fn restrict_process_to(below: Option<BorrowedFd<'_>>, kept: CapabilitySet) -> io::Result<()> {
     let build = || -> io::Result<Rules> {
         let mut rules = Builder::new()?;
         if let Some(directory) = below {
@@ -83,7 +83,7 @@ pub fn forbid_all_but(below: Option<BorrowedFd<'_>>, kept: CapabilitySet) -> io:
     let rules = build();
     RULES.store(rules.as_ref().map_or(-1, |rules| rules.0.as_raw_fd()), Ordering::SeqCst);
     KEPT_CAPABILITIES.store(kept.bits(), Ordering::SeqCst);
-    lock_in();
+    restrict_this_thread();
     RULES.store(-1, Ordering::SeqCst);
     rules.map(drop)
 }
@@ -104,7 +104,7 @@ fn all_threads() -> io::Result<()> {
         }
     }
     // This thread comes last: with signals confined, it could no longer signal the others.
-    lock_in();
+    restrict_this_thread();
     if FAILED_THREADS.load(Ordering::SeqCst) > 0 {
         Err(io::ErrorKind::PermissionDenied.into())
     } else {
@@ -122,7 +122,7 @@ fn one_thread(task: i32) -> io::Result<()> {
     let begun = Instant::now();
     let path = format!("/proc/self/task/{task}");
     while LOCKED_THREADS.load(Ordering::SeqCst) == before && Path::new(&path).exists() {
-        if begun.elapsed() > LOCK_IN_TIMEOUT {
+        if begun.elapsed() > RESTRICTION_TIMEOUT {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "a thread did not respond in time"));
         }
         std::thread::sleep(Duration::from_micros(100));
@@ -131,7 +131,7 @@ fn one_thread(task: i32) -> io::Result<()> {
 }
 
 /// Restricts this thread, and verifies that by opening `/`.
-fn lock_in() {
+fn restrict_this_thread() {
     drop_rights();
     // SAFETY: passes numbers, and a string with a static lifetime.
     let opened = unsafe {

@@ -91,7 +91,7 @@ pub fn enter_inspect() {
     learn();
     let _ = identity::switch_to_nobody();
     // Restrictions that the kernel does not support are skipped.
-    let _ = landlock::forbid_all_but(None, CapabilitySet::empty());
+    let _ = landlock::restrict_process_to(None, CapabilitySet::empty());
     let _ = seccomp::forbid(seccomp::Profile::Image(DaemonFeatures::default()));
     probe::run();
 }
@@ -100,7 +100,7 @@ pub fn enter_inspect() {
 /// below `target`, and nothing else.
 pub fn enter_extract(target: BorrowedFd<'_>) {
     learn();
-    let _ = landlock::forbid_all_but(Some(target), namespace::MIRROR_CAPABILITIES);
+    let _ = landlock::restrict_process_to(Some(target), namespace::MIRROR_CAPABILITIES);
     let _ = seccomp::forbid(seccomp::Profile::Extract);
     probe::run();
 }

@@ -1,5 +1,6 @@
 //! The state of a daemon, for `list`, `stat` and the line it prints at the start.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,17 +8,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use shunt_fuse::guardian::Cause;
-use shunt_fuse::{Capabilities, Handle, Opcode, Snapshot, TransportInUse, latency_bounds};
+use shunt_fuse::{CallerStatistics, Capabilities, Handle, Opcode, Snapshot, TransportInUse, latency_bounds};
 
 use super::upgrade::Successor;
 use super::{AnswerVolume, Attached, Extended, FsStatus, Service, SetOnline, kernel};
 use crate::control::{Hello, Provider, VolumeAsk};
 use crate::metrics;
 use crate::process;
-use crate::report::counters::Transferred;
+use crate::report::counters::{Caller, Transferred};
 use crate::report::{
     Cache, Entry, Extension, Memory, Negotiated, Passthrough, Refused, Requests, Stat, TookOver,
 };
+
+/// Limit of the callers in a report.
+const MAX_CALLERS: usize = 64;
+/// Time after its last request during which a caller is reported.
+const RECENT_CALLER: Duration = Duration::from_secs(60);
+/// Time after its last request during which a caller counts as active.
+const ACTIVE_CALLER: Duration = Duration::from_secs(5);
 
 /// The state of a daemon.
 pub struct DaemonInfo {
@@ -29,6 +37,7 @@ pub struct DaemonInfo {
     since: Instant,
     /// Seconds since 1970.
     started_s: f64,
+    pid_namespace: Option<u64>,
     handle: Handle,
     /// The number of the connection in the kernel.
     connection: u32,
@@ -55,6 +64,7 @@ impl DaemonInfo {
             passthrough_off: service.passthrough_off.clone(),
             since: Instant::now(),
             started_s: seconds_since_1970(),
+            pid_namespace: process::pid_namespace(),
             handle: attached.handle.clone(),
             connection: attached.mount.dev().minor,
             status: held,
@@ -126,6 +136,16 @@ impl DaemonInfo {
             descriptors: process::descriptors(),
             rss_bytes: process::resident_bytes(),
         }
+    }
+
+    /// The callers of the last minute: first those that are active, then by their requests, so that the limit drops the least
+    /// important ones.
+    fn callers(&self) -> Vec<Caller> {
+        let mut recent: Vec<_> =
+            self.handle.callers().into_iter().filter(|caller| caller.idle <= RECENT_CALLER).collect();
+        recent.sort_by_key(|caller| (caller.idle > ACTIVE_CALLER, Reverse(caller.requests)));
+        recent.truncate(MAX_CALLERS);
+        recent.into_iter().map(caller).collect()
     }
 
     fn extension(&self, held: Option<Extended>) -> Option<Extension> {
@@ -221,6 +241,8 @@ impl Provider for DaemonInfo {
             },
             negotiated: self.negotiated(),
             extension: self.extension(held.extension),
+            callers: self.callers(),
+            pid_namespace: self.pid_namespace,
             volume: held.volume,
             ext4: held.ext4,
         }
@@ -239,6 +261,11 @@ impl Provider for DaemonInfo {
     fn upgrade(&self, binary: &Path) -> Result<Box<dyn FnOnce()>, String> {
         self.successor.upgrade(binary)
     }
+}
+
+fn caller(statistics: CallerStatistics) -> Caller {
+    let CallerStatistics { tid, uid, requests, active, idle } = statistics;
+    Caller { tid, uid, requests, since_s: (active + idle).as_secs(), idle_s: idle.as_secs() }
 }
 
 /// The cause of a takeover in the words of the report.

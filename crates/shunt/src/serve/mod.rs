@@ -46,7 +46,7 @@ pub use upgrade::probe;
 
 /// The sandbox of a daemon once it serves.
 #[derive(Clone, Debug)]
-pub enum LockIn {
+pub enum SandboxKind {
     /// Access to everything but the open image is dropped, since its bytes are untrusted.
     Image {
         /// A kernel module takes part in serving it.
@@ -126,7 +126,7 @@ pub struct Service<F> {
     /// The block device that it lies on.
     pub block: Option<Block>,
     /// The sandbox to enter once it serves.
-    pub lock_in: Option<LockIn>,
+    pub sandbox: Option<SandboxKind>,
     /// Queries its current state.
     pub status: fn(&F) -> FsStatus,
     /// An action after the mount, before the sandbox is entered.
@@ -158,7 +158,7 @@ impl<F> Service<F> {
             passthrough_off: self.passthrough_off,
             tuning: self.tuning,
             block: self.block,
-            lock_in: self.lock_in,
+            sandbox: self.sandbox,
             status: held,
             before_sandbox: self.before_sandbox,
             mounted: self.mounted,
@@ -205,10 +205,10 @@ pub fn serve<F: FileSystem>(
     }
     let (facts, control) = create_control_socket(&service, &attached, refused, None);
     let is_closed = service.fs.is_closed();
-    let lock_in = service.lock_in.take();
+    let sandbox = service.sandbox.take();
     let enter = || {
-        if let Some(lock_in) = &lock_in {
-            enter(lock_in, &attached, control.as_ref().ok(), args.background);
+        if let Some(sandbox) = &sandbox {
+            enter(sandbox, &attached, control.as_ref().ok(), args.background);
         }
     };
     let begin = || -> Result<Mounted> {
@@ -231,8 +231,8 @@ pub fn serve<F: FileSystem>(
         let _ = attached.guardian.as_ref().map(|guardian| guardian.end());
         signals::remove_unserved(&attached.mount);
     })?;
-    match &lock_in {
-        Some(LockIn::Image { .. }) => service_manager::disable_watchdog(),
+    match &sandbox {
+        Some(SandboxKind::Image { .. }) => service_manager::disable_watchdog(),
         _ => service_manager::start_watchdog(mounted.handle(), &attached.mount),
     }
     if !is_closed {
@@ -241,7 +241,7 @@ pub fn serve<F: FileSystem>(
     wait(mounted, args)
 }
 
-fn enter(lock_in: &LockIn, attached: &Attached, control: Option<&Control>, background: bool) {
+fn enter(sandbox: &SandboxKind, attached: &Attached, control: Option<&Control>, background: bool) {
     if let Some(Err(error)) = attached.guardian.as_ref().map(|guardian| guardian.seal()) {
         tracing::warn!("{error}");
     }
@@ -249,11 +249,11 @@ fn enter(lock_in: &LockIn, attached: &Attached, control: Option<&Control>, backg
     kernel::keep_open();
     let socket = control.map(Control::path);
     let outside = HelperArgs { mountpoint: attached.mount.path(), socket: socket.as_deref(), background };
-    match lock_in {
-        LockIn::Image { kernel, kept } => {
+    match sandbox {
+        SandboxKind::Image { kernel, kept } => {
             sandbox::enter(outside, DaemonFeatures { rings, kernel: *kernel }, *kept);
         }
-        LockIn::Network { paths, kernel } => {
+        SandboxKind::Network { paths, kernel } => {
             let served = DaemonFeatures { rings, kernel: *kernel };
             sandbox::enter_volume(outside, paths, served);
         }
@@ -363,7 +363,7 @@ fn configured<F>(service: &Service<F>, args: &MountArgs) -> Config {
     let busy_poll = args.busy_poll == BusyPollArg::Auto;
     let config = service.config.clone().busy_poll(busy_poll).transport(args.transport.into());
     // A sandboxed process can create no rings, so all of them are created ahead.
-    let config = config.rings_ahead(service.lock_in.is_some());
+    let config = config.rings_ahead(service.sandbox.is_some());
     let Some(threads) = args.threads.map(usize::from) else { return config };
     config.threads(threads, threads.max(64))
 }

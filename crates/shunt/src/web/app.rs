@@ -17,7 +17,7 @@ pub const MAX_REQUESTS: usize = 24;
 /// Limit of the downloads at a time. Each has a thread until the browser has received the file, however slowly.
 pub const MAX_DOWNLOADS: usize = 16;
 
-/// The options of the command that requests depend on.
+/// Options of the command.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Requests may change volumes.

@@ -109,9 +109,11 @@ fn session(headers: &HeaderMap) -> Option<&str> {
 /// Reports whether `HOST` or `HOST:PORT` is this machine. Any port: it may be forwarded, as by ssh.
 fn is_loopback(host: &str) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
+    // The parser also accepts `USER@HOST` and `[::1]MORE`.
+    let Some(port) = host.strip_prefix(authority.host()) else { return false };
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let name = authority.host().trim_start_matches('[').trim_end_matches(']');
-    // No user name: `localhost@HOST`.
-    !host.contains('@')
+    (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
         && (name.eq_ignore_ascii_case("localhost")
             || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()))
 }

@@ -166,9 +166,9 @@ pub fn name_in<'a>(dir: &str, path: &'a str) -> Option<&'a str> {
 /// # Errors
 /// [`ConfigError`] if there are too many.
 pub fn check_count<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Result<(), ConfigError> {
-    for (dir, most) in [("volumes", MAX_VOLUMES), ("nodes", MAX_NODES)] {
-        if paths.clone().filter(|path| name_in(dir, path).is_some()).count() > most {
-            return Err(complain(dir, format_args!("a tree has at most {most} {dir}")));
+    for (dir, max) in [("volumes", MAX_VOLUMES), ("nodes", MAX_NODES)] {
+        if paths.clone().filter(|path| name_in(dir, path).is_some()).count() > max {
+            return Err(complain(dir, format_args!("a tree has at most {max} {dir}")));
         }
     }
     Ok(())

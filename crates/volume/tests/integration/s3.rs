@@ -126,9 +126,9 @@ fn silent_server_behind_gateway_times_out_in_ten_seconds() {
     let sent = upload.finish().unwrap();
     let item = Transaction { chunks: sent.chunks, ..Transaction::default() };
     volume.meta.commit(&"n".parse().unwrap(), 1, &[item]).unwrap();
-    for said in [&b""[..], BEGINS] {
-        volume.content = content(builder(&says(said), S3::KEYS));
-        let book = Arc::new(NodeRegistry::open(&place.path().join(format!("book{}", said.len()))).unwrap());
+    for output in [&b""[..], BEGINS] {
+        volume.content = content(builder(&says(output), S3::KEYS));
+        let book = Arc::new(NodeRegistry::open(&place.path().join(format!("book{}", output.len()))).unwrap());
         let serving = Gateway::new(&volume, book.clone()).unwrap().listen("127.0.0.1:0").unwrap();
         let secret = book.invite(Role::Read, Duration::from_secs(60)).unwrap();
         let token = Token::new(serving.address().to_string(), name.clone(), &book, secret);
@@ -176,10 +176,10 @@ fn silent_server_times_out_in_ten_seconds() {
         .unwrap();
     assert!(there.read(&meta, &stored, 0..8192).unwrap() == bytes);
     std::thread::scope(|scope| {
-        for said in [&b""[..], BEGINS] {
+        for output in [&b""[..], BEGINS] {
             let (meta, stored) = (&meta, &stored);
             scope.spawn(move || {
-                let silent = content(builder(&says(said), S3::KEYS));
+                let silent = content(builder(&says(output), S3::KEYS));
                 let begun = Instant::now();
                 let error = silent.read(meta, stored, 0..8192).unwrap_err();
                 let took = begun.elapsed();

@@ -769,9 +769,9 @@ fn an_old_version_is_not_believed() {
     }
     expected[40 * MIB..][..7].copy_from_slice(b"changed");
     sent(&mut ant, &mut bee);
-    for (name, least, most) in [("spoiled", 8 * MIB, 9 * MIB), ("short", 18 * MIB, 25 * MIB)] {
+    for (name, min, max) in [("spoiled", 8 * MIB, 9 * MIB), ("short", 18 * MIB, 25 * MIB)] {
         let fetched_bytes = cluster.fetched_bytes(|| assert!(bee.read(name) == expected, "{name}"));
-        assert!((least..most).contains(&fetched_bytes), "{name}: {fetched_bytes}");
+        assert!((min..max).contains(&fetched_bytes), "{name}: {fetched_bytes}");
     }
 }
 

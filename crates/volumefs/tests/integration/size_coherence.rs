@@ -183,8 +183,8 @@ fn a_file_that_the_kernel_believes_absent_is_opened_as_it_is() {
         assert_eq!(File::create(directory).unwrap_err().raw_os_error(), Some(Errno::ISDIR.raw_os_error()));
         let mut append = Command::new("sh");
         append.args(["-c", "echo x >> \"$0\""]).arg(private).uid(12345).gid(12345);
-        let said = append.output().unwrap().stderr;
-        assert!(String::from_utf8_lossy(&said).contains("Permission denied"), "{said:?}");
+        let printed = append.output().unwrap().stderr;
+        assert!(String::from_utf8_lossy(&printed).contains("Permission denied"), "{printed:?}");
         assert_eq!(replica.lookup(ROOT, b"private").unwrap().size, 0);
     });
 }

@@ -356,8 +356,8 @@ fn without_privileges_directories_are_listened_to() {
         let l = |name: &str| s.lower(name);
         fs::create_dir(l("d")).unwrap();
         fs::write(l("f"), "1").unwrap();
-        let said = run_for(20, shunt(&["mirror", "--daemon"]).arg(s.src()).arg(s.mnt())).ok();
-        assert!(said.contains("cache coherent by inotify"), "{said}");
+        let output = run_for(20, shunt(&["mirror", "--daemon"]).arg(s.src()).arg(s.mnt())).ok();
+        assert!(output.contains("cache coherent by inotify"), "{output}");
         shows(&s, "create", &["new", "d/new", ".", "d"], || {
             ["new", "d/new"].iter().for_each(|name| fs::write(l(name), "1").unwrap());
         });

@@ -236,7 +236,7 @@ fn commands_without_a_mount_are_locked_in() {
     assert_eq!(fs::read_dir(target.path().join("made")).unwrap().count(), 2000);
     for (words, expected) in [(&["info"][..], "large_file"), (&["ls"], "many")] {
         let path = (words[0] != "info").then_some("/");
-        let said = run(binary::command(&[&["ext4"], words].concat()).arg(image.path()).args(path)).ok();
-        assert!(said.contains(expected), "{said}");
+        let printed = run(binary::command(&[&["ext4"], words].concat()).arg(image.path()).args(path)).ok();
+        assert!(printed.contains(expected), "{printed}");
     }
 }

@@ -49,8 +49,8 @@ impl Postgres {
         // The end of the server's log contains the reason.
         let log = std::fs::read(at.join("log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
-        let said: Vec<&str> = log.lines().rev().take(40).collect();
-        assert!(ran.success(), "{ran:#?}\n{}", said.into_iter().rev().collect::<Vec<_>>().join("\n"));
+        let output: Vec<&str> = log.lines().rev().take(40).collect();
+        assert!(ran.success(), "{ran:#?}\n{}", output.into_iter().rev().collect::<Vec<_>>().join("\n"));
     }
 
     /// The socket is on the mount as well.
@@ -126,11 +126,11 @@ impl Database for Postgres {
                 "SELECT last, (SELECT coalesce(max(id), 0) FROM t{client}), (SELECT count(*) FROM t{client})
                  FROM total WHERE client = {client}"
             );
-            let said = self.ask(at, &what);
-            let said: Vec<u64> = said.trim().split('|').map(|number| number.parse().unwrap()).collect();
-            assert_eq!(said[0], said[1], "{said:?}");
-            assert_eq!(said[2], said[0].min(200), "{said:?}");
-            said[0]
+            let output = self.ask(at, &what);
+            let output: Vec<u64> = output.trim().split('|').map(|number| number.parse().unwrap()).collect();
+            assert_eq!(output[0], output[1], "{output:?}");
+            assert_eq!(output[2], output[0].min(200), "{output:?}");
+            output[0]
         };
         let there = (0..CLIENTS).map(there).collect();
         self.control(at, &["-w", "-m", "fast", "stop"]);

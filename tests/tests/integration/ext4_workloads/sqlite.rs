@@ -69,7 +69,7 @@ impl Database for Sqlite {
 
     fn check(&self, at: &Path) -> Vec<u64> {
         let there = |client| {
-            let said = ask(
+            let output = ask(
                 at,
                 client,
                 "PRAGMA integrity_check; SELECT last FROM total; SELECT ifnull(max(id), 0) FROM t;
@@ -77,9 +77,9 @@ impl Database for Sqlite {
                  SELECT count(*) FROM t WHERE id <= (SELECT last FROM total) - 40;
                  INSERT INTO t VALUES(-1, 'goes on'); DELETE FROM t WHERE id = -1;",
             );
-            let said: Vec<&str> = said.lines().collect();
-            let [ok, last, newest, sums, old] = said[..] else { panic!("{said:?}") };
-            assert_eq!((ok, sums, old), ("ok", "1", "0"), "{}: {said:?}", JOURNALS[client]);
+            let output: Vec<&str> = output.lines().collect();
+            let [ok, last, newest, sums, old] = output[..] else { panic!("{output:?}") };
+            assert_eq!((ok, sums, old), ("ok", "1", "0"), "{}: {output:?}", JOURNALS[client]);
             assert_eq!(last, newest);
             last.parse().unwrap()
         };

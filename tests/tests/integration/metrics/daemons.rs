@@ -115,8 +115,8 @@ fn an_address_in_use_fails_before_the_mount() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let volume = Volume::new();
-    let said = run(&mut volume.mount_command(&["--metrics", &address])).fails();
-    assert!(said.contains(&format!("cannot listen on {address} for metrics")), "{said}");
+    let output = run(&mut volume.mount_command(&["--metrics", &address])).fails();
+    assert!(output.contains(&format!("cannot listen on {address} for metrics")), "{output}");
     assert_eq!(mounts::count(&volume.aside().join("mnt")), 0);
 }
 

@@ -95,7 +95,7 @@ fn an_address_of_other_machines_is_warned_about() {
     let mut line = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).unwrap();
     mounts::signal(exporter.0.id(), Signal::TERM);
-    let mut said = String::new();
-    std::io::Read::read_to_string(&mut exporter.0.stderr.take().unwrap(), &mut said).unwrap();
-    assert!(said.contains("readable by other machines"), "{said}");
+    let mut output = String::new();
+    std::io::Read::read_to_string(&mut exporter.0.stderr.take().unwrap(), &mut output).unwrap();
+    assert!(output.contains("readable by other machines"), "{output}");
 }

@@ -32,8 +32,8 @@ fn verify(plan: Plan) {
             while !fio.is_finished() {
                 killer.strike();
             }
-            let said = fio.join().expect("fio");
-            assert!(said.contains("err= 0"), "{said}");
+            let output = fio.join().expect("fio");
+            assert!(output.contains("err= 0"), "{output}");
         });
         assert!(killer.kills.len() > 3, "{}", killer.kills.len());
         std::thread::sleep(Duration::from_millis(10));

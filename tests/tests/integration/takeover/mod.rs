@@ -183,7 +183,7 @@ fn a_daemon_that_always_ends_is_given_up() {
             }
             assert!(start.elapsed() < shunt_test_support::pace::seconds(20), "never given up");
         }
-        assert!(s.gone(Duration::from_secs(5)));
+        assert!(s.ends_within(Duration::from_secs(5)));
         assert_eq!(std::fs::read(s.lower("f")).unwrap(), b"kept");
     });
 }

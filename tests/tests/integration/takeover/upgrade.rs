@@ -76,8 +76,8 @@ fn another_file_of_the_program_goes_on() {
         open.works(s);
         let now = s.server().unwrap();
         assert_eq!(fs::read_link(format!("/proc/{now}/exe")).unwrap(), copy);
-        let said = run_for(20, binary::command(&["upgrade"]).arg(s.mnt())).ok();
-        assert!(said.contains("pause") && said.contains("is served by version"), "{said}");
+        let output = run_for(20, binary::command(&["upgrade"]).arg(s.mnt())).ok();
+        assert!(output.contains("pause") && output.contains("is served by version"), "{output}");
         open.works(s);
     });
 }
@@ -195,6 +195,6 @@ fn a_mount_in_the_foreground() {
         open.works(s);
         drop(open);
         s.umount().ok();
-        assert!(s.gone(Duration::from_secs(5)));
+        assert!(s.ends_within(Duration::from_secs(5)));
     });
 }

@@ -257,9 +257,9 @@ impl Cluster {
         let Some(life) = node.life() else { return };
         let word = if **is_to_be_offline { "offline" } else { "online" };
         self.log(format_args!("{} is switched to {word}", node.name));
-        let said = run_for(20, binary::command(&["volume", word]).arg(node.at()));
-        if !said.success() && node.life() == Some(life) {
-            self.note(format!("{} will not be {word}: {said:?}", node.name));
+        let printed = run_for(20, binary::command(&["volume", word]).arg(node.at()));
+        if !printed.success() && node.life() == Some(life) {
+            self.note(format!("{} will not be {word}: {printed:?}", node.name));
         }
     }
 
@@ -274,11 +274,11 @@ impl Cluster {
         );
         let began = within(START_TIMEOUT, || {
             let words = ["serve", "team", "--listen", &listen, "--address", &address];
-            let before = self.said(name).matches("is served at").count();
+            let before = self.printed(name).matches("is served at").count();
             let mut command = self.command(&words, Some(GATEWAYS[gate]));
             command.arg("--registry").arg(self.registry(gate));
             let mut child = self.start(GATEWAYS[gate], name, &mut command);
-            let served = || self.said(name).matches("is served at").count() > before;
+            let served = || self.printed(name).matches("is served at").count() > before;
             // It does not start without its store.
             within(START_TIMEOUT, || served() || !matches!(child.try_wait(), Ok(None)));
             let is_served = served();
@@ -338,13 +338,13 @@ impl Cluster {
         lock(&self.ledger).log(what);
     }
 
-    fn said(&self, name: &str) -> String {
+    fn printed(&self, name: &str) -> String {
         fs::read_to_string(self.log_path(name)).unwrap_or_default()
     }
 
     fn last_words(&self, name: &str) -> String {
-        let said = self.said(name);
-        let lines: Vec<&str> = said.lines().collect();
+        let printed = self.printed(name);
+        let lines: Vec<&str> = printed.lines().collect();
         lines[lines.len().saturating_sub(8)..].join("\n")
     }
 
@@ -358,7 +358,7 @@ impl Cluster {
             }
         }
         for name in NODES.into_iter().chain(GATEWAY_NAMES) {
-            if let Some(line) = self.said(name).lines().find(|line| line.contains("panicked")) {
+            if let Some(line) = self.printed(name).lines().find(|line| line.contains("panicked")) {
                 self.note(format!("{name} panicked: {line}"));
             }
         }

@@ -78,8 +78,8 @@ impl Tree {
 }
 
 fn conflicts(node: &Node) -> u64 {
-    let said = run(binary::command(&["volume", "conflicts", "--json"]).arg(node.at())).ok();
-    serde_json::from_str::<Vec<serde_json::Value>>(&said).expect("JSON").len() as u64
+    let output = run(binary::command(&["volume", "conflicts", "--json"]).arg(node.at())).ok();
+    serde_json::from_str::<Vec<serde_json::Value>>(&output).expect("JSON").len() as u64
 }
 
 /// Waits until all nodes are connected and idle. Returns whether no change is pending.
@@ -206,9 +206,9 @@ pub fn judge(cluster: &Cluster, read: bool) -> Result<(), String> {
     drop(ledger);
     let mut words = vec!["check", "--json"];
     words.extend(read.then_some("--read"));
-    let said = run_for(120, cluster.on_host(&words).arg("team"));
+    let output = run_for(120, cluster.on_host(&words).arg("team"));
     let checked: serde_json::Value =
-        serde_json::from_str(&said.out).map_err(|error| format!("check: {error}: {said:?}"))?;
+        serde_json::from_str(&output.out).map_err(|error| format!("check: {error}: {output:?}"))?;
     if checked["problem_count"] != 0 {
         return Err(format!("the volume is not sound: {checked:#}"));
     }

@@ -111,6 +111,6 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![8 => names, 8 => data, 3 => attributes, 3 => rest]
 }
 
-pub fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
-    proptest::collection::vec(op(), 1..most)
+pub fn ops(max: usize) -> impl Strategy<Value = Vec<Op>> {
+    proptest::collection::vec(op(), 1..max)
 }

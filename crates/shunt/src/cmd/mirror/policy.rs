@@ -118,7 +118,7 @@ fn service(
         fs: policed.into(),
         passthrough_off: super::passthrough_off(args),
         tuning: BdiTuning::default(),
-        lock_in: None,
+        sandbox: None,
         status: |policed: &PolicyFs| FsStatus {
             grafts: policed.grafts(),
             rules: Some(policed.checks()),

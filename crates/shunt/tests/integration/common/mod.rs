@@ -97,17 +97,17 @@ pub fn command(name: &str) -> Command {
 }
 
 pub fn succeeds(output: Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {said}", output.status);
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {printed}", output.status);
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// The one line of a failure.
 pub fn fails(output: Output, code: i32) -> String {
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    assert_eq!(said.lines().count(), 1, "one line: {said}");
-    let line = said.trim_end().strip_prefix("shunt: ").expect("the name in front").to_owned();
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{printed}");
+    assert_eq!(printed.lines().count(), 1, "one line: {printed}");
+    let line = printed.trim_end().strip_prefix("shunt: ").expect("the name in front").to_owned();
     assert!(!line.contains("os error"), "{line}");
     line
 }

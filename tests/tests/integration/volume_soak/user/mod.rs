@@ -53,7 +53,7 @@ pub struct User<'a> {
     /// Number of files renamed aside.
     asides: u64,
     /// The last log line.
-    said: RefCell<String>,
+    output: RefCell<String>,
 }
 
 /// Errors that users must expect.
@@ -88,7 +88,7 @@ impl<'a> User<'a> {
             known: Vec::new(),
             looked: None,
             asides: 0,
-            said: RefCell::default(),
+            output: RefCell::default(),
         }
     }
 
@@ -103,9 +103,9 @@ impl<'a> User<'a> {
             if same_life {
                 self.cluster.counts.slowest_ms.at_least(took.as_millis() as u64);
                 if took >= SLOW {
-                    let said = self.said.borrow();
+                    let output = self.output.borrow();
                     eprintln!(
-                        "volume-soak: slow: {}: {took:.1?}, {done:?}; before it {said}",
+                        "volume-soak: slow: {}: {took:.1?}, {done:?}; before it {output}",
                         NODES[self.node]
                     );
                 }
@@ -133,13 +133,13 @@ impl<'a> User<'a> {
             self.open.clear();
             std::thread::sleep(Duration::from_millis(50));
         } else if errno.is_none_or(|errno| !USUAL.contains(&errno)) {
-            let what = self.said.take();
+            let what = self.output.take();
             self.cluster.note(format!("{} got {error}, after: {what}", NODES[self.node]));
         }
     }
 
     fn log(&self, what: std::fmt::Arguments<'_>) {
-        self.said.replace(what.to_string());
+        self.output.replace(what.to_string());
         self.cluster.log(format_args!("{}: {what}", NODES[self.node]));
     }
 

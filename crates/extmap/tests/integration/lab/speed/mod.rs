@@ -99,12 +99,12 @@ fn compare(measures: &[Measure], kernel: &Path, shunt: &Path) -> Vec<String> {
         let rounds: Vec<[f64; 2]> = (0..ROUNDS).map(round).collect();
         let ratios: Vec<f64> = rounds.iter().map(|[kernel, shunt]| shunt / kernel).collect();
         let [kernel, shunt] = [0, 1].map(|who| median(rounds.iter().map(|round| round[who]).collect()));
-        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = ratios.iter().copied().fold(0.0, f64::max);
+        let min = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let max = ratios.iter().copied().fold(0.0, f64::max);
         let ratio = median(ratios);
         let bar = measure.bar.map_or(String::new(), |bar| format!("{bar:.1}"));
         println!(
-            "| {}, {} | {kernel:.0} | {shunt:.0} | {ratio:.2} | {least:.2} to {most:.2} | {bar} |",
+            "| {}, {} | {kernel:.0} | {shunt:.0} | {ratio:.2} | {min:.2} to {max:.2} | {bar} |",
             measure.name, measure.unit
         );
         if measure.bar.is_some_and(|bar| ratio < bar) {

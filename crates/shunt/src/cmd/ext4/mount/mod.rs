@@ -21,7 +21,7 @@ use crate::cmd::serve_by_mode;
 use crate::error::{Result, failed, usage};
 use crate::report::counters::Ext4Report;
 use crate::sandbox;
-use crate::serve::{self, BeforeSandbox, Block, FsStatus, LockIn, Service, Source};
+use crate::serve::{self, BeforeSandbox, Block, FsStatus, SandboxKind, Service, Source};
 
 /// The reason why no other daemon takes over from one that was killed.
 const NO_TAKEOVER: &str = "takeover is not supported for ext4";
@@ -94,7 +94,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
             strict_limit: writable.then_some(false),
             read_ahead_kb: Some(1024),
         },
-        lock_in: Some(LockIn::Image { kernel, kept }),
+        sandbox: Some(SandboxKind::Image { kernel, kept }),
         block,
         status: fs_status,
         fs,

@@ -29,28 +29,28 @@ pub fn set(volume: &Volume, args: &QuotaArgs) -> std::result::Result<Limits, Sto
 }
 
 fn change(limits: &mut Limits, args: &QuotaArgs) {
-    if let Some(most) = args.quota {
-        limits.volume.bytes = most.0.map(|Size(bytes)| bytes);
+    if let Some(quota) = args.quota {
+        limits.volume.bytes = quota.0.map(|Size(bytes)| bytes);
     }
-    if let Some(most) = args.quota_objects {
-        limits.volume.objects = most.0;
+    if let Some(quota) = args.quota_objects {
+        limits.volume.objects = quota.0;
     }
     for own in &args.user_quota {
-        of(limits, own, |limit, most| limit.bytes = most.map(|Size(bytes)| bytes));
+        of(limits, own, |limit, quota| limit.bytes = quota.map(|Size(bytes)| bytes));
     }
     for own in &args.user_quota_objects {
-        of(limits, own, |limit, most| limit.objects = most);
+        of(limits, own, |limit, quota| limit.objects = quota);
     }
 }
 
 fn of<T: Copy>(limits: &mut Limits, own: &UserLimit<T>, set: impl Fn(&mut Limit, Option<T>)) {
     match (own.subject, own.limit) {
-        (LimitSubject::Each, most) => set(&mut limits.default_user, most.and_then(|most| most.0)),
+        (LimitSubject::Each, quota) => set(&mut limits.default_user, quota.and_then(|quota| quota.0)),
         (LimitSubject::User(user), None) => drop(limits.users.remove(&user)),
-        (LimitSubject::User(user), Some(most)) => {
+        (LimitSubject::User(user), Some(quota)) => {
             // A limit that is not given keeps its value.
             let now = limits.of(user);
-            set(limits.users.entry(user).or_insert(now), most.0);
+            set(limits.users.entry(user).or_insert(now), quota.0);
         }
     }
 }
@@ -59,7 +59,7 @@ fn of<T: Copy>(limits: &mut Limits, own: &UserLimit<T>, set: impl Fn(&mut Limit,
 pub fn lines(limits: &Limits) -> String {
     let line = |whose: &str, limit: &Limit| {
         let size = limit.bytes.map_or_else(|| "any size".to_owned(), bytes);
-        let objects = limit.objects.map_or_else(|| "any number of".to_owned(), |most| most.to_string());
+        let objects = limit.objects.map_or_else(|| "any number of".to_owned(), |quota| quota.to_string());
         format!("{whose:<13}  {size} in {objects} objects\n")
     };
     let mut lines = line("quota", &limits.volume);
@@ -94,11 +94,11 @@ pub fn report(quota: &Quota) -> QuotaReport {
 pub fn usage(report: &QuotaReport) -> Vec<(&'static str, String)> {
     let line = |held: &UsageReport| {
         let of = |limit: Option<String>| limit.map_or_else(String::new, |limit| format!(" of {limit}"));
-        let (size, most) = (bytes(held.bytes), of(held.limit_bytes.map(bytes)));
+        let (size, quota) = (bytes(held.bytes), of(held.limit_bytes.map(bytes)));
         format!(
-            "{size}{most} in {}{} objects",
+            "{size}{quota} in {}{} objects",
             held.objects,
-            of(held.limit_objects.map(|most| most.to_string()))
+            of(held.limit_objects.map(|quota| quota.to_string()))
         )
     };
     let is_limited = |held: &UsageReport| held.limit_bytes.is_some() || held.limit_objects.is_some();

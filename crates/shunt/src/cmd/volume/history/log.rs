@@ -18,7 +18,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 pub fn run(args: &VolumeLogArgs) -> Result<()> {
     let mounted = MountedPath::of(&args.path)?;
     let path = (!mounted.inside.is_empty()).then(|| mounted.inside.clone());
-    let found: Vec<Commit> = mounted.request(&VolumeAsk::Log { path, most: args.limit }, REQUEST_TIMEOUT)?;
+    let found: Vec<Commit> = mounted.request(&VolumeAsk::Log { path, limit: args.limit }, REQUEST_TIMEOUT)?;
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&found).map_err(failed)?));
     }

@@ -35,7 +35,7 @@ impl ControlHandler {
             VolumeAsk::Pin { path, pinned } => self.pin(path, *pinned),
             VolumeAsk::History { path } => to_value(&self.history(path)?),
             VolumeAsk::Tree => Err("this is not a tree of volumes".to_owned()),
-            VolumeAsk::Log { path, most: limit } => to_value(&self.log(path.as_deref(), *limit)?),
+            VolumeAsk::Log { path, limit } => to_value(&self.log(path.as_deref(), *limit)?),
         }
     }
 

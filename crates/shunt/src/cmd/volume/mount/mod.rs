@@ -126,7 +126,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         cache: "invalidated by synchronisation".to_owned(),
         passthrough_off,
         tuning: BdiTuning::default(),
-        lock_in: Some(serve::LockIn::Network { paths, kernel: args.extension.is_some() }),
+        sandbox: Some(serve::SandboxKind::Network { paths, kernel: args.extension.is_some() }),
         block: None,
         status: fs_status,
         fs: Arc::new(fs.named(args.name.as_str())).into(),

@@ -58,7 +58,7 @@ fn serve(args: &VolumeTreeArgs) -> Result<()> {
         cache: "invalidated on change".to_owned(),
         passthrough_off: Some("a tree has no files of its own".to_owned()),
         tuning: BdiTuning::default(),
-        lock_in: None,
+        sandbox: None,
         block: None,
         status: |fs: &TreeFs| FsStatus {
             nodes: fs.len() as u64,
