@@ -117,6 +117,13 @@ impl Browser {
         self.click_at(Locator::XPath(&format!("//button[normalize-space()='{label}']")));
     }
 
+    /// Waits for a table's first row with this cell, and clicks the button with this label there.
+    #[track_caller]
+    pub fn click_button_of_row(&self, cell: &str, label: &str) {
+        let row = format!("//tr[td[normalize-space()='{cell}']]");
+        self.click_at(Locator::XPath(&format!("{row}//button[normalize-space()='{label}']")));
+    }
+
     #[track_caller]
     fn click_at(&self, locator: Locator<'_>) {
         let element = self.locate(locator);

@@ -16,6 +16,18 @@ export function fill(element, ...children) {
   element.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
 }
 
+// Keys of what fillOnChange built last, by element.
+const keys = new WeakMap();
+
+// Fills an element with what `build` returns, if the key differs from that of the last time. So buttons keep the focus, and stay
+// where they are pressed, while other values change.
+export function fillOnChange(element, key, build) {
+  const text = JSON.stringify(key);
+  if (keys.get(element) === text) return;
+  keys.set(element, text);
+  fill(element, build());
+}
+
 export function notice(text, kind = '') {
   const place = document.getElementById('notice');
   place.className = kind;

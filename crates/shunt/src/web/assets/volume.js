@@ -1,7 +1,7 @@
 // A volume: its tabs, and the one with its state.
 
 import { change } from './api.js';
-import { bytes, el, facts, fill, micros } from './dom.js';
+import { bytes, el, facts, fill, fillOnChange, micros } from './dom.js';
 import * as conflicts from './conflicts.js';
 import * as files from './files.js';
 import { plots } from './mounts.js';
@@ -40,29 +40,31 @@ function progress(volume) {
 }
 
 function showStatus(body, mount, _path, allowChanges) {
-  const [state, cache] = [el('section', { class: 'card' }), el('section', { class: 'card' })];
+  const [state, connection, cache, pinned] = [el('div'), el('div'), el('div'), el('div')];
   const view = plots(mount);
-  fill(body, el('div', { class: 'grid' }, state, cache), el('section', { class: 'card' }, view.element));
-  let shown = '';
+  const failure = el('p', { class: 'bad', hidden: true }, 'The daemon does not answer, or nothing is mounted there any more.');
+  const cards = el('div', { class: 'grid' },
+    el('section', { class: 'card' }, el('h2', {}, 'Synchronisation'), state, connection),
+    el('section', { class: 'card' }, el('h2', {}, 'Cache'), cache, pinned,
+      el('p', { class: 'muted' }, 'Pin files and directories under ', el('a', { href: tabLink(mount, 'files') }, 'Files'), '.')));
+  fill(body, failure, cards, el('section', { class: 'card' }, view.element));
   return (volume) => {
     view.draw();
-    if (JSON.stringify(volume) === shown) return;
-    shown = JSON.stringify(volume);
-    if (!volume) {
-      fill(state, el('p', { class: 'bad' }, 'The daemon does not answer, or nothing is mounted there any more.'));
-      fill(cache);
-      return;
-    }
-    fillState(state, mount, volume, allowChanges);
-    fillCache(cache, mount, volume, allowChanges);
+    failure.hidden = Boolean(volume);
+    cards.hidden = !volume;
+    if (!volume) return;
+    const online = volume.state !== 'offline';
+    fillOnChange(state, volume, () => stateFacts(volume));
+    fillOnChange(connection, online, () => (allowChanges ? connectionButton(mount, online) : []));
+    fillOnChange(cache, volume, () => cacheFacts(volume));
+    fillOnChange(pinned, volume.pinned, () => (volume.pinned.length ? pinnedTable(mount, volume.pinned, allowChanges) : []));
   };
 }
 
-function fillState(card, mount, volume, allowChanges) {
+function stateFacts(volume) {
   const usage = volume.quota.held;
   const limit = usage.limit_bytes ? ` of ${bytes(usage.limit_bytes)}` : '';
-  const online = volume.state !== 'offline';
-  fill(card, el('h2', {}, 'Synchronisation'), facts([
+  return facts([
     ['Volume', `${volume.name} as ${volume.node}${volume.read_only ? ', read-only' : ''}`],
     ['State', el('span', { class: volume.state === 'online' ? 'good' : 'warn' }, volume.state, volume.reason ? `: ${volume.reason}` : '')],
     ['Progress', progress(volume)],
@@ -72,15 +74,19 @@ function fillState(card, mount, volume, allowChanges) {
     ['Usage', `${bytes(usage.bytes)}${limit} in ${usage.objects} objects`],
     volume.answer_ms !== null && ['Store latency', micros(volume.answer_ms * 1000)],
     volume.bytes_per_second !== null && ['Download rate', `${bytes(volume.bytes_per_second)}/s`],
-  ]), allowChanges && el('p', {}, el('button', {
-    type: 'button',
-    onclick: () => change(online ? 'offline' : 'online', { mount }, online ? 'Disconnected from the store.' : 'Connecting to the store.'),
-  }, online ? 'Work offline' : 'Go online')));
+  ]);
 }
 
-function fillCache(card, mount, volume, allowChanges) {
+function connectionButton(mount, online) {
+  return el('p', {}, el('button', {
+    type: 'button',
+    onclick: () => change(online ? 'offline' : 'online', { mount }, online ? 'Disconnected from the store.' : 'Connecting to the store.'),
+  }, online ? 'Work offline' : 'Go online'));
+}
+
+function cacheFacts(volume) {
   const limit = volume.cached_limit;
-  fill(card, el('h2', {}, 'Cache'),
+  return [
     limit !== null && el('meter', { min: 0, max: limit, high: limit * 0.95, value: Math.min(volume.cached_bytes, limit), 'aria-label': 'Cache usage' }),
     facts([
       ['Cached', `${bytes(volume.cached_bytes)}${limit === null ? '' : ` of ${bytes(limit)}`}${volume.cache_mode ? ` (mode: ${volume.cache_mode})` : ''}`],
@@ -90,11 +96,14 @@ function fillCache(card, mount, volume, allowChanges) {
       ['Opens and reads', `${volume.cache_hits} cached, ${volume.cache_misses} downloaded`],
       volume.offline_misses > 0 && ['Misses while offline', `${volume.offline_misses}: ${volume.offline_miss_paths.join(', ')}`],
     ]),
-    volume.pinned.length > 0 && el('table', {}, el('caption', {}, 'Pinned paths'), el('tbody', {}, volume.pinned.map((path) => el('tr', {},
-      el('td', {}, path || '(the whole volume)'),
-      allowChanges && el('td', {}, el('button', {
-        type: 'button', 'aria-label': `Unpin ${path || 'the whole volume'}`,
-        onclick: () => change('unpin', { mount, path: encodeURIComponent(path) }, `Unpinned ${path || 'the whole volume'}.`),
-      }, 'Unpin')))))),
-    el('p', { class: 'muted' }, 'Pin files and directories under ', el('a', { href: tabLink(mount, 'files') }, 'Files'), '.'));
+  ];
+}
+
+function pinnedTable(mount, pinned, allowChanges) {
+  return el('table', {}, el('caption', {}, 'Pinned paths'), el('tbody', {}, pinned.map((path) => el('tr', {},
+    el('td', {}, path || '(the whole volume)'),
+    allowChanges && el('td', {}, el('button', {
+      type: 'button', 'aria-label': `Unpin ${path || 'the whole volume'}`,
+      onclick: () => change('unpin', { mount, path: encodeURIComponent(path) }, `Unpinned ${path || 'the whole volume'}.`),
+    }, 'Unpin'))))));
 }
