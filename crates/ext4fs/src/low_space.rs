@@ -45,14 +45,19 @@ struct FreeSpace {
 }
 
 impl FreeSpace {
+    /// Returns the free bytes, and adapts the limit of dirty bytes to them.
     fn free(&self) -> u64 {
-        self.filesystem.room(ReservedAccess::Common)
+        let free = self.filesystem.room(ReservedAccess::Common);
+        self.dirty.limit_to_share_of(free);
+        free
     }
 
-    /// Returns the free bytes less the upper bound of dirty bytes, and adapts the limit of the latter.
+    /// Returns the free bytes less the upper bound of dirty bytes.
     fn unclaimed(&self) -> u64 {
-        let free = self.free();
-        self.dirty.limit_to_share_of(free);
+        self.unclaimed_of(self.free())
+    }
+
+    fn unclaimed_of(&self, free: u64) -> u64 {
         if free == 0 { 0 } else { free.saturating_sub(self.dirty.upper_bound()) }
     }
 
@@ -60,8 +65,7 @@ impl FreeSpace {
     /// read only where the limit of the mount does not decide.
     fn is_below(&self, bytes: u64) -> bool {
         let free = self.free();
-        self.dirty.limit_to_share_of(free);
-        free.saturating_sub(self.dirty.limit()) < bytes && self.unclaimed() < bytes
+        free.saturating_sub(self.dirty.limit()) < bytes && self.unclaimed_of(free) < bytes
     }
 }
 
