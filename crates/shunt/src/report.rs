@@ -121,6 +121,18 @@ pub struct Stat {
     pub ext4: Option<Ext4Report>,
 }
 
+impl Stat {
+    /// The latency histogram of all requests, in the buckets of [`Stat::latency_bounds_us`] and one of the slower ones.
+    pub fn total_latency(&self) -> Vec<u64> {
+        let mut sum = vec![0; self.latency_bounds_us.len() + 1];
+        for requests in self.requests.values() {
+            // A daemon of an earlier version reports no buckets.
+            sum.iter_mut().zip(&requests.latency).for_each(|(sum, count)| *sum += count);
+        }
+        sum
+    }
+}
+
 /// A volume, as `shunt volume status --json` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self")]

@@ -7,7 +7,7 @@ use shunt_fuse::mount::Dev;
 
 use crate::error::Result;
 
-use super::sort::{SortKey, matches, sort};
+use super::sort::{SortKey, select};
 use super::view::{MountView, View};
 
 /// The shortest interval.
@@ -110,10 +110,7 @@ impl App {
 
     /// The mounts that match the filter, in order.
     pub fn mounts(&self) -> Vec<&MountView> {
-        let mut mounts: Vec<_> =
-            self.view.mounts.iter().filter(|mount| matches(mount, &self.filter)).collect();
-        sort(&mut mounts, self.sort, self.reversed);
-        mounts
+        select(&self.view, &self.filter, self.sort, self.reversed)
     }
 
     /// The row under the cursor.

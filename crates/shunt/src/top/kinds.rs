@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::rate::rate;
 use crate::report::counters::Ext4Report;
 use crate::report::{Extension, Stat, VolumeReport};
 
@@ -80,9 +81,7 @@ pub struct VolumeView {
 impl VolumeView {
     pub fn of(now: &VolumeReport, before: Option<&Stat>, seconds: f64) -> Self {
         let before = before.and_then(|stat| stat.volume.as_ref());
-        let per_s = |read: fn(&VolumeReport) -> u64| {
-            before.map_or(0.0, |before| read(now).saturating_sub(read(before)) as f64 / seconds)
-        };
+        let per_s = |read: fn(&VolumeReport) -> u64| rate(now, before, seconds, read);
         VolumeView {
             state: now.state.clone(),
             peers: now.peers,
@@ -118,9 +117,7 @@ pub struct Ext4View {
 impl Ext4View {
     pub fn of(now: &Ext4Report, before: Option<&Stat>, seconds: f64) -> Self {
         let before = before.and_then(|stat| stat.ext4.as_ref());
-        let per_s = |read: fn(&Ext4Report) -> u64| {
-            before.map_or(0.0, |before| read(now).saturating_sub(read(before)) as f64 / seconds)
-        };
+        let per_s = |read: fn(&Ext4Report) -> u64| rate(now, before, seconds, read);
         Ext4View {
             writable: now.writable,
             commits_per_s: per_s(|ext4| ext4.commits),

@@ -12,6 +12,7 @@ mod kinds;
 mod latency;
 pub mod once;
 mod processes;
+mod rate;
 mod reading;
 mod sampler;
 mod sort;

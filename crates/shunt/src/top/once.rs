@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::format::{bytes, known, micros, percent, rate};
 use super::sampler::Sampler;
-use super::sort::{SortKey, matches, sort};
+use super::sort::{SortKey, select};
 use super::view::{MountView, View};
 use crate::error::{Result, failed};
 use crate::text::{Align, Table};
@@ -19,9 +19,8 @@ pub fn sample(interval: Duration, key: SortKey, reversed: bool, filter: &str) ->
     sampler.sample()?;
     thread::sleep(interval);
     let view = sampler.sample()?;
-    let mut mounts: Vec<&MountView> = view.mounts.iter().filter(|mount| matches(mount, filter)).collect();
-    sort(&mut mounts, key, reversed);
-    Ok(View { mounts: mounts.into_iter().cloned().collect(), ..view })
+    let mounts = select(&view, filter, key, reversed).into_iter().cloned().collect();
+    Ok(View { mounts, ..view })
 }
 
 /// Formats a view as JSON.

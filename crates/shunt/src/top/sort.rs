@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use super::view::MountView;
+use super::view::{MountView, View};
 
 /// A column by which mounts can be sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -51,7 +51,7 @@ impl SortKey {
 }
 
 /// Sorts mounts: numbers descending, mount points ascending; the other way round if `reversed`. Equal ones are sorted by mount point.
-pub fn sort(mounts: &mut [&MountView], key: SortKey, reversed: bool) {
+fn sort(mounts: &mut [&MountView], key: SortKey, reversed: bool) {
     mounts.sort_by(|one, other| {
         let order = key.value(other).total_cmp(&key.value(one));
         let order = order.then_with(|| one.mountpoint.cmp(&other.mountpoint));
@@ -59,8 +59,15 @@ pub fn sort(mounts: &mut [&MountView], key: SortKey, reversed: bool) {
     });
 }
 
+/// The mounts that match a filter, in order.
+pub fn select<'a>(view: &'a View, filter: &str, key: SortKey, reversed: bool) -> Vec<&'a MountView> {
+    let mut mounts: Vec<_> = view.mounts.iter().filter(|mount| matches(mount, filter)).collect();
+    sort(&mut mounts, key, reversed);
+    mounts
+}
+
 /// Reports whether a mount point, source, kind, state or calling program contains a text, whatever its case.
-pub fn matches(mount: &MountView, filter: &str) -> bool {
+fn matches(mount: &MountView, filter: &str) -> bool {
     let filter = filter.to_lowercase();
     let callers = mount.up.iter().flat_map(|up| &up.callers);
     let texts = [mount.mountpoint.as_str(), &mount.source, &mount.kind, mount.state].into_iter();
@@ -74,7 +81,6 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::super::processes::Processes;
-    use super::super::view::View;
     use super::super::view::tests::{reading, stat, up};
     use super::*;
     use crate::control::QueryResult;

@@ -10,6 +10,7 @@ use super::callers::{self, ProcessView};
 use super::kinds::{CacheView, Ext4View, VolumeView};
 use super::latency::{Latency, difference};
 use super::processes::Processes;
+use super::rate::rate;
 use super::reading::{MountReading, Reading};
 use crate::control::QueryResult;
 use crate::report::{Requests, Stat};
@@ -203,9 +204,7 @@ impl UpView {
             })
             .collect();
         let of_all = |read: fn(&OperationView) -> f64| operations.values().map(read).sum();
-        let per_s = |read: fn(&Stat) -> u64| {
-            before.map_or(0.0, |before| read(now).saturating_sub(read(before)) as f64 / seconds)
-        };
+        let per_s = |read: fn(&Stat) -> u64| rate(now, before, seconds, read);
         let rates = before.map(|_| Rates {
             operations_per_s: of_all(|operation| operation.per_s),
             errors_per_s: of_all(|operation| operation.errors_per_s),
@@ -228,7 +227,10 @@ impl UpView {
             },
             rates,
             latency: before.and_then(|before| {
-                Latency::of(&now.latency_bounds_us, &difference(&histogram(now), &histogram(before)))
+                Latency::of(
+                    &now.latency_bounds_us,
+                    &difference(&now.total_latency(), &before.total_latency()),
+                )
             }),
             passthrough: PassthroughView {
                 enabled: now.passthrough.enabled,
@@ -247,9 +249,7 @@ impl UpView {
 }
 
 fn operation(now: &Requests, before: Option<&Requests>, bounds_us: &[f64], seconds: f64) -> OperationView {
-    let per_s = |read: fn(&Requests) -> u64| {
-        before.map_or(0.0, |before| read(now).saturating_sub(read(before)) as f64 / seconds)
-    };
+    let per_s = |read: fn(&Requests) -> u64| rate(now, before, seconds, read);
     OperationView {
         count: now.count,
         errors: now.errors,
@@ -258,15 +258,6 @@ fn operation(now: &Requests, before: Option<&Requests>, bounds_us: &[f64], secon
         latency: before.and_then(|before| Latency::of(bounds_us, &difference(&now.latency, &before.latency))),
         max_us: now.max_us,
     }
-}
-
-/// The histogram of all operations together.
-fn histogram(stat: &Stat) -> Vec<u64> {
-    let mut sum = vec![0; stat.latency_bounds_us.len() + 1];
-    for requests in stat.requests.values() {
-        sum.iter_mut().zip(&requests.latency).for_each(|(sum, count)| *sum += count);
-    }
-    sum
 }
 
 /// Successful opens.

@@ -26,13 +26,6 @@ pub fn list(app: &App) -> Value {
 }
 
 fn of_stat(mountpoint: &str, stat: &Stat) -> Value {
-    let mut latency = vec![0_u64; stat.latency_bounds_us.len() + 1];
-    for requests in stat.requests.values() {
-        // A daemon of an earlier version reports no buckets.
-        for (sum, count) in latency.iter_mut().zip(&requests.latency) {
-            *sum += count;
-        }
-    }
     json!({
         "mountpoint": mountpoint,
         "up": true,
@@ -48,7 +41,7 @@ fn of_stat(mountpoint: &str, stat: &Stat) -> Value {
         "waiting": stat.waiting,
         "read_bytes": stat.transferred.read_bytes,
         "written_bytes": stat.transferred.written_bytes,
-        "latency": latency,
+        "latency": stat.total_latency(),
         "latency_bounds_us": stat.latency_bounds_us,
         "cpu_s": stat.cpu_s,
         "rss_bytes": stat.memory.rss_bytes,
