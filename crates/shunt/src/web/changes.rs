@@ -15,7 +15,7 @@ use super::{nodes, own_command};
 /// # Errors
 /// The name is unknown, a parameter is wrong, or the command fails.
 pub fn change(app: &App, name: &str, parameters: &Parameters) -> Result<Value> {
-    let volume = MountedVolume::of(app, parameters)?;
+    let volume = MountedVolume::of(parameters)?;
     let on_path = |options: &[&str]| {
         own_command::run(options, &[volume.path(&parameters.path()?).as_os_str()])?;
         Ok(json!({}))

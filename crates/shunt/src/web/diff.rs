@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 
-use super::app::App;
 use super::error::Result;
 use super::files::{self, Content};
 use super::query::Parameters;
@@ -17,10 +16,9 @@ const EXACT_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_LINES: usize = 50_000;
 
 /// Compares the file `path`, `at` or `version`, with the file `other_path`, `other_at` or `other_version`.
-pub fn compare(app: &App, parameters: &Parameters) -> Result<Value> {
-    let read = |parameters: &Parameters| {
-        files::open(app, parameters).and_then(|(mut file, _)| files::read(&mut file))
-    };
+pub fn compare(parameters: &Parameters) -> Result<Value> {
+    let read =
+        |parameters: &Parameters| files::open(parameters).and_then(|(mut file, _)| files::read(&mut file));
     let sides = (read(parameters)?, read(&parameters.other())?);
     let rows = match &sides {
         (Content::Text(left), Content::Text(right)) if is_comparable(left) && is_comparable(right) => {

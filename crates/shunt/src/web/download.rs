@@ -8,15 +8,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::Body;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::Frame;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::app::App;
-use super::error::{Failure, Result};
+use super::error::Result;
 use super::files;
 use super::query::Parameters;
 
@@ -37,12 +36,10 @@ pub struct Download {
 
 impl Download {
     /// Opens the file of a request.
-    pub fn open(app: &App, parameters: &Parameters) -> Result<Self> {
-        let (file, size) = files::open(app, parameters)?;
+    pub fn open(parameters: &Parameters) -> Result<Self> {
+        let (file, size) = files::open(parameters)?;
         let mut start = [0; MAGIC_BYTES];
-        let len = file.read_at(&mut start, 0).map_err(|error| {
-            Failure::new(StatusCode::BAD_GATEWAY, format_args!("cannot read the file: {error}"))
-        })?;
+        let len = file.read_at(&mut start, 0).map_err(files::unreadable)?;
         let path = parameters.path()?;
         let name = path.file_name().map(|name| name.as_bytes()).unwrap_or_default();
         let picture = files::picture_type(&start[..len])

@@ -17,7 +17,6 @@ use serde_json::{Value, json};
 
 use crate::files;
 
-use super::app::App;
 use super::error::{Failure, Result};
 use super::query::Parameters;
 use super::volumes::{MountedVolume, shown_path};
@@ -30,8 +29,8 @@ const MAX_NAMES: usize = 100_000;
 pub const MAX_TEXT_BYTES: u64 = 1 << 20;
 
 /// Entries of a directory: directories first, then by name.
-pub fn list(app: &App, parameters: &Parameters) -> Result<Value> {
-    let volume = MountedVolume::of(app, parameters)?;
+pub fn list(parameters: &Parameters) -> Result<Value> {
+    let volume = MountedVolume::of(parameters)?;
     let path = shown_path(parameters)?;
     let failure = |error: std::io::Error| Failure::file("cannot list", &volume.path(&path), &error);
     let directory =
@@ -86,8 +85,8 @@ fn kind_name(kind: FileType) -> &'static str {
 }
 
 /// A regular file of a request, open for reading, and its size.
-pub fn open(app: &App, parameters: &Parameters) -> Result<(File, u64)> {
-    let volume = MountedVolume::of(app, parameters)?;
+pub fn open(parameters: &Parameters) -> Result<(File, u64)> {
+    let volume = MountedVolume::of(parameters)?;
     let path = shown_path(parameters)?;
     let failure = |error: std::io::Error| Failure::file("cannot read", &volume.path(&path), &error);
     // Without O_PATH the open of a pipe would wait for its writer.
@@ -140,8 +139,8 @@ impl Content {
 }
 
 /// The text of a file, or what else it is.
-pub fn text(app: &App, parameters: &Parameters) -> Result<Value> {
-    let (mut file, size) = open(app, parameters)?;
+pub fn text(parameters: &Parameters) -> Result<Value> {
+    let (mut file, size) = open(parameters)?;
     let content = read(&mut file)?;
     let text = if let Content::Text(text) = &content { Some(text) } else { None };
     Ok(json!({ "kind": content.name(), "text": text, "size": size }))
@@ -149,8 +148,12 @@ pub fn text(app: &App, parameters: &Parameters) -> Result<Value> {
 
 /// Reads the contents of a file that [`open`] returned.
 pub fn read(file: &mut File) -> Result<Content> {
-    Content::read(file)
-        .map_err(|error| Failure::new(StatusCode::BAD_GATEWAY, format_args!("cannot read the file: {error}")))
+    Content::read(file).map_err(unreadable)
+}
+
+/// An error of reading a file that [`open`] returned.
+pub fn unreadable(error: std::io::Error) -> Failure {
+    Failure::new(StatusCode::BAD_GATEWAY, format_args!("cannot read the file: {error}"))
 }
 
 /// The media type of a picture by its first bytes; only of formats that cannot contain scripts.

@@ -16,7 +16,7 @@ use super::volumes::MountedVolume;
 /// # Errors
 /// No gateway of this machine serves the volume, or its registry is at another place.
 pub fn list(app: &App, parameters: &Parameters) -> Result<Value> {
-    let volume = MountedVolume::of(app, parameters)?;
+    let volume = MountedVolume::of(parameters)?;
     let options = options(app, &volume, &["nodes", "list", "--json"]);
     own_command::json(&options, &[OsStr::new(&volume.name)]).map_err(|failure| {
         let hint = format!("if the registry is elsewhere, start `shunt web --registry {}=FILE`", volume.name);

@@ -69,7 +69,7 @@ async fn login(State(app): State<Arc<App>>, query: RawQuery) -> Result<Response>
 async fn download(State(app): State<Arc<App>>, query: RawQuery) -> Result<Response> {
     let parameters = parse(query);
     let permit = app.download_permit()?;
-    Ok(app.block(move |app| Download::open(app, &parameters)).await?.into_response(permit))
+    Ok(app.block(move |_| Download::open(&parameters)).await?.into_response(permit))
 }
 
 async fn read(State(app): State<Arc<App>>, Path(name): Path<String>, query: RawQuery) -> Result<Response> {
@@ -80,12 +80,12 @@ async fn read(State(app): State<Arc<App>>, Path(name): Path<String>, query: RawQ
 fn value(app: &App, name: &str, parameters: &Parameters) -> Result<Value> {
     match name {
         "mounts" => Ok(mounts::list(app)),
-        "conflicts" => volumes::conflicts(app, parameters),
-        "history" => volumes::history(app, parameters),
+        "conflicts" => volumes::conflicts(parameters),
+        "history" => volumes::history(parameters),
         "nodes" => nodes::list(app, parameters),
-        "files" => files::list(app, parameters),
-        "text" => files::text(app, parameters),
-        "diff" => diff::compare(app, parameters),
+        "files" => files::list(parameters),
+        "text" => files::text(parameters),
+        "diff" => diff::compare(parameters),
         _ => Err(Failure::new(StatusCode::NOT_FOUND, format_args!("there is no {name}"))),
     }
 }

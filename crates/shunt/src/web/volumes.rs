@@ -6,9 +6,9 @@ use axum::http::StatusCode;
 use serde_json::Value;
 use shunt_volume::history::{HISTORY, PointInTime};
 
-use crate::metrics::Source as _;
+use crate::control::{self, QueryResult};
+use crate::own_mounts;
 
-use super::app::App;
 use super::error::{Failure, Result};
 use super::own_command;
 use super::query::Parameters;
@@ -23,13 +23,20 @@ pub struct MountedVolume {
 
 impl MountedVolume {
     /// The volume mounted at the parameter `mount`: one that the list of mounts has, never another directory.
-    pub fn of(app: &App, parameters: &Parameters) -> Result<Self> {
+    ///
+    /// Its daemon alone is queried: one of another mount that does not reply must not delay requests about this one.
+    pub fn of(parameters: &Parameters) -> Result<Self> {
         let mountpoint = parameters.text("mount")?;
-        let scrape = app.source.scrape();
-        let mount = scrape.mounts.iter().find(|mount| mount.mountpoint == mountpoint);
-        let volume = mount.and_then(|mount| mount.stat.as_ref()).and_then(|stat| stat.volume.as_ref());
-        match volume {
-            Some(volume) => Ok(Self { mountpoint: mountpoint.into(), name: volume.name.clone() }),
+        let mounts = own_mounts::all().unwrap_or_default();
+        // Of mounts over each other, the last one is visible.
+        let mount = mounts.iter().rfind(|info| info.mountpoint.to_string_lossy() == mountpoint);
+        let stat = mount.and_then(|info| {
+            control::query_all_stats(&[own_mounts::query_target(info)])
+                .pop()
+                .and_then(QueryResult::into_answer)
+        });
+        match stat.and_then(|stat| stat.volume) {
+            Some(volume) => Ok(Self { mountpoint: mountpoint.into(), name: volume.name }),
             None => Err(Failure::new(
                 StatusCode::NOT_FOUND,
                 format_args!("no volume is mounted at {mountpoint}, or its daemon does not answer"),
@@ -64,14 +71,14 @@ pub fn shown_path(parameters: &Parameters) -> Result<PathBuf> {
 }
 
 /// Conflicts at a path and below it.
-pub fn conflicts(app: &App, parameters: &Parameters) -> Result<Value> {
-    let volume = MountedVolume::of(app, parameters)?;
+pub fn conflicts(parameters: &Parameters) -> Result<Value> {
+    let volume = MountedVolume::of(parameters)?;
     own_command::json(&["conflicts", "--json"], &[volume.path(&parameters.path()?).as_os_str()])
 }
 
 /// Versions of a path.
-pub fn history(app: &App, parameters: &Parameters) -> Result<Value> {
-    let volume = MountedVolume::of(app, parameters)?;
+pub fn history(parameters: &Parameters) -> Result<Value> {
+    let volume = MountedVolume::of(parameters)?;
     own_command::json(&["history", "--json"], &[volume.path(&parameters.path()?).as_os_str()])
 }
 
