@@ -1,6 +1,6 @@
 //! `shunt top`: what the mounts of this machine do now.
 //!
-//! A [reading](reading) has the reports of all daemons, as `shunt metrics` has them. A [view] is the difference of two readings, with
+//! A [reading] has the reports of all daemons, as `shunt metrics` has them. A [view] is the difference of two readings, with
 //! the names of the calling processes from `/proc`. It is printed once, as text or JSON, or shown on a terminal that is renewed at an
 //! interval. Readings are taken on a thread of their own, with deadlines, so that no daemon can delay the display.
 
