@@ -98,7 +98,7 @@ fn step(driver: &mut TestDriver<MemFs>, input: &mut Input<'_>) {
                 total_extlen: input.word(),
                 ..InHeader::default()
             };
-            driver.put(BUFFERS_ADDRESS, zerocopy::IntoBytes::as_bytes(&header));
+            driver.put(BUFFERS_ADDRESS, shunt_fuse_abi::Wire::as_bytes(&header));
         }
         3 => {
             let (index, it) = (input.byte() & 31, input.descriptor());

@@ -2,9 +2,9 @@
 
 use std::ffi::CStr;
 
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use bytemuck::bytes_of_mut;
 
-use crate::{MessagePart, Name, ParseError, consts};
+use crate::{MessagePart, Name, ParseError, Wire, consts};
 
 /// The bytes that have not been read yet.
 pub(crate) struct Cursor<'a>(&'a [u8]);
@@ -15,27 +15,24 @@ impl<'a> Cursor<'a> {
     }
 
     /// Copies a structure out, so that alignment does not matter.
-    pub(crate) fn take<T: FromBytes>(&mut self, what: MessagePart) -> Result<T, ParseError> {
+    pub(crate) fn take<T: Wire>(&mut self, what: MessagePart) -> Result<T, ParseError> {
         let short = ParseError::TooShort { what, want: size_of::<T>(), got: self.0.len() };
-        let (value, rest) = T::read_from_prefix(self.0).map_err(|_| short)?;
+        let (value, rest) = T::read_from_prefix(self.0).ok_or(short)?;
         self.0 = rest;
         Ok(value)
     }
 
     /// Reads the argument of the operation.
-    pub(crate) fn arg<T: FromBytes>(&mut self) -> Result<T, ParseError> {
+    pub(crate) fn arg<T: Wire>(&mut self) -> Result<T, ParseError> {
         self.take(MessagePart::Argument)
     }
 
     /// Reads the first `len` bytes of an argument that old kernels send in a shorter form; the rest of it is zero.
-    pub(crate) fn short_arg<T: FromZeros + FromBytes + IntoBytes>(
-        &mut self,
-        len: usize,
-    ) -> Result<T, ParseError> {
+    pub(crate) fn short_arg<T: Wire>(&mut self, len: usize) -> Result<T, ParseError> {
         let short = ParseError::TooShort { what: MessagePart::Argument, want: len, got: self.0.len() };
         let (head, rest) = self.0.split_at_checked(len).ok_or(short)?;
-        let mut value = T::new_zeroed();
-        for (to, from) in value.as_mut_bytes().iter_mut().zip(head) {
+        let mut value = T::zeroed();
+        for (to, from) in bytes_of_mut(&mut value).iter_mut().zip(head) {
             *to = *from;
         }
         self.0 = rest;

@@ -1,8 +1,6 @@
 //! Parser for directory records, as the kernel reads them: for mock kernels and tests.
 
-use zerocopy::FromBytes;
-
-use crate::{Dirent, EntryOut};
+use crate::{Dirent, EntryOut, Wire};
 
 /// One record of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,12 +39,12 @@ impl<'a> Iterator for Records<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (entry, rest) = if self.plus {
-            let (entry, rest) = EntryOut::read_from_prefix(self.rest).ok()?;
+            let (entry, rest) = EntryOut::read_from_prefix(self.rest)?;
             (Some(entry), rest)
         } else {
             (None, self.rest)
         };
-        let (dirent, rest) = Dirent::read_from_prefix(rest).ok()?;
+        let (dirent, rest) = Dirent::read_from_prefix(rest)?;
         let len = dirent.namelen as usize;
         let name = rest.get(..len)?;
         self.rest = rest.get(len.checked_next_multiple_of(8)?..)?;

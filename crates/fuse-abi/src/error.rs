@@ -55,10 +55,9 @@ impl fmt::Display for MessagePart {
 }
 
 /// An error of the parser.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ParseError {
     /// The bytes end within a part.
-    #[error("{what} too short: {got} bytes instead of {want}")]
     TooShort {
         /// The part.
         what: MessagePart,
@@ -68,7 +67,6 @@ pub enum ParseError {
         got: usize,
     },
     /// The length in the header differs from the length of the message.
-    #[error("length {header} in the header differs from the message length {got}")]
     Length {
         /// Length in the header.
         header: u32,
@@ -76,10 +74,8 @@ pub enum ParseError {
         got: usize,
     },
     /// The opcode is unknown.
-    #[error("unknown opcode {0}")]
     UnknownOpcode(u32),
     /// The opcode is not the expected one.
-    #[error("unexpected opcode {got} instead of {want}")]
     WrongOpcode {
         /// The opcode expected.
         want: Opcode,
@@ -87,31 +83,26 @@ pub enum ParseError {
         got: Opcode,
     },
     /// A string has no terminating NUL.
-    #[error("{what} has no terminating NUL")]
     MissingNul {
         /// The part.
         what: MessagePart,
     },
     /// A string is empty where that is not allowed.
-    #[error("{what} is empty")]
     Empty {
         /// The part.
         what: MessagePart,
     },
     /// A name contains a slash.
-    #[error("{what} contains a slash")]
     Slash {
         /// The part.
         what: MessagePart,
     },
     /// A name is `.` or `..` where that is not allowed.
-    #[error("{what} is `.` or `..`")]
     Dots {
         /// The part.
         what: MessagePart,
     },
     /// A string exceeds its limit.
-    #[error("{what} of {len} bytes is longer than {max}")]
     TooLong {
         /// The part.
         what: MessagePart,
@@ -121,7 +112,6 @@ pub enum ParseError {
         max: usize,
     },
     /// A size or count in the argument does not match the bytes that follow.
-    #[error("{what}: {want} bytes announced, {got} available")]
     Mismatch {
         /// The part.
         what: MessagePart,
@@ -131,12 +121,37 @@ pub enum ParseError {
         got: usize,
     },
     /// Bytes remain after the last part.
-    #[error("{left} bytes after the end of the message")]
     Trailing {
         /// Number of bytes.
         left: usize,
     },
 }
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooShort { what, want, got } => {
+                write!(f, "{what} too short: {got} bytes instead of {want}")
+            }
+            Self::Length { header, got } => {
+                write!(f, "length {header} in the header differs from the message length {got}")
+            }
+            Self::UnknownOpcode(opcode) => write!(f, "unknown opcode {opcode}"),
+            Self::WrongOpcode { want, got } => write!(f, "unexpected opcode {got} instead of {want}"),
+            Self::MissingNul { what } => write!(f, "{what} has no terminating NUL"),
+            Self::Empty { what } => write!(f, "{what} is empty"),
+            Self::Slash { what } => write!(f, "{what} contains a slash"),
+            Self::Dots { what } => write!(f, "{what} is `.` or `..`"),
+            Self::TooLong { what, len, max } => write!(f, "{what} of {len} bytes is longer than {max}"),
+            Self::Mismatch { what, want, got } => {
+                write!(f, "{what}: {want} bytes announced, {got} available")
+            }
+            Self::Trailing { left } => write!(f, "{left} bytes after the end of the message"),
+        }
+    }
+}
+
+impl std::error::Error for ParseError {}
 
 impl ParseError {
     /// Returns the errno to reply with: ENOSYS for an unknown opcode (which the kernel may cache), ENAMETOOLONG and ERANGE for

@@ -8,9 +8,10 @@
 //! - Parsing is total: any byte string is either a [`Request`] or a [`ParseError`]. It allocates nothing; small structures are
 //!   copied out, names and data are borrowed. The input needs no alignment.
 //! - All numbers are in native byte order, as the protocol specifies.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod build;
+mod bytes;
 pub mod consts;
 mod cursor;
 pub mod dirent;
@@ -31,6 +32,7 @@ pub use build::dir::DirBuilder;
 pub use build::ext::ExtBuilder;
 pub use build::notify;
 pub use build::request::RequestBuilder;
+pub use bytes::Wire;
 pub use error::{MessagePart, ParseError};
 pub use ext::{Extensions, SecurityContext, SecurityContexts, SupplementaryGroups};
 pub use flags::*;

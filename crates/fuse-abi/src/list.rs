@@ -3,9 +3,9 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use bytemuck::cast_slice;
 
-use crate::{ForgetOne, RemovemappingOne};
+use crate::{ForgetOne, RemovemappingOne, Wire};
 
 /// Iterator over the items of BATCH_FORGET.
 pub type ForgetItems<'a> = Items<'a, ForgetOne>;
@@ -31,19 +31,19 @@ impl<'a, T> Items<'a, T> {
     }
 }
 
-impl<'a, T: IntoBytes + Immutable> Items<'a, T> {
+impl<'a, T: Wire> Items<'a, T> {
     /// Makes an iterator over `items`.
     #[must_use]
     pub fn new(items: &'a [T]) -> Self {
-        Self::from_bytes(items.as_bytes())
+        Self::from_bytes(cast_slice(items))
     }
 }
 
-impl<T: FromBytes> Iterator for Items<'_, T> {
+impl<T: Wire> Iterator for Items<'_, T> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {
-        let (item, rest) = T::read_from_prefix(self.bytes).ok()?;
+        let (item, rest) = T::read_from_prefix(self.bytes)?;
         self.bytes = rest;
         Some(item)
     }
@@ -54,7 +54,7 @@ impl<T: FromBytes> Iterator for Items<'_, T> {
     }
 }
 
-impl<T: FromBytes> ExactSizeIterator for Items<'_, T> {}
+impl<T: Wire> ExactSizeIterator for Items<'_, T> {}
 
 impl<T> Clone for Items<'_, T> {
     fn clone(&self) -> Self {
@@ -70,7 +70,7 @@ impl<T> PartialEq for Items<'_, T> {
 
 impl<T> Eq for Items<'_, T> {}
 
-impl<T: FromBytes + fmt::Debug> fmt::Debug for Items<'_, T> {
+impl<T: Wire + fmt::Debug> fmt::Debug for Items<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.clone()).finish()
     }

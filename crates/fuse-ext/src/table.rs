@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use bytemuck::{Pod, bytes_of, cast_slice, cast_slice_mut, pod_read_unaligned};
 
 use crate::Memory;
 
@@ -11,7 +11,7 @@ use crate::Memory;
 const WAYS: usize = 4;
 
 /// The content of a slot, without the sequence number before it. Eight-byte alignment, no padding.
-pub trait Slot: IntoBytes + FromBytes + Immutable + Copy {
+pub trait Slot: Pod {
     /// Number of leading words that identify an entry.
     const KEY_WORDS: usize;
 }
@@ -47,7 +47,7 @@ impl<S: Slot> Table<S> {
     /// If another thread is writing that very slot, nothing is stored.
     pub fn store(&self, hash: u64, entry: &S) {
         let mut words = vec![0u64; Self::WORDS - 1];
-        words.as_mut_slice().as_mut_bytes().copy_from_slice(entry.as_bytes());
+        cast_slice_mut(&mut words).copy_from_slice(bytes_of(entry));
         let same_key = |slot: &[AtomicU64]| {
             let key = slot[1..].iter().zip(&words).take(S::KEY_WORDS);
             slot[0].load(Ordering::Acquire) != 0
@@ -83,18 +83,19 @@ impl<S: Slot> Table<S> {
             fence(Ordering::Acquire);
             let key = S::KEY_WORDS * 8;
             (slot[0].load(Ordering::Relaxed) == seq
-                && words.as_slice().as_bytes()[..key] == like.as_bytes()[..key])
-                .then(|| S::read_from_bytes(words.as_slice().as_bytes()).ok())
-                .flatten()
+                && cast_slice::<_, u8>(&words)[..key] == bytes_of(like)[..key])
+                .then(|| pod_read_unaligned(cast_slice(&words)))
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytemuck::Zeroable;
+
     use super::*;
 
-    #[derive(Debug, Clone, Copy, PartialEq, IntoBytes, FromBytes, Immutable)]
+    #[derive(Debug, Clone, Copy, PartialEq, Pod, Zeroable)]
     #[repr(C)]
     struct Pair {
         key: u64,

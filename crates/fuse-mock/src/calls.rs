@@ -4,9 +4,9 @@ use std::ffi::CString;
 
 use shunt_fuse::{Errno, Name};
 use shunt_fuse_abi as abi;
+use shunt_fuse_abi::Wire;
 use shunt_fuse_abi::dirent::Records;
 use shunt_fuse_abi::{Attr, AttrOut, EntryOut, OpenOut, Operation, SetattrIn, SetattrValid};
-use zerocopy::FromBytes;
 
 use crate::check::Expected;
 use crate::kernel::MockKernel;
@@ -50,7 +50,7 @@ pub struct DirEntry {
 /// Size of the buffer for listings, in bytes.
 const LISTING_BYTES: u32 = 4096;
 
-fn take<T: FromBytes>(payload: &[u8]) -> T {
+fn take<T: Wire>(payload: &[u8]) -> T {
     T::read_from_prefix(payload).expect("the length was checked").0
 }
 

@@ -2,9 +2,9 @@
 //! counts.
 
 use shunt_fuse_abi as abi;
+use shunt_fuse_abi::Wire;
 use shunt_fuse_abi::dirent::Records;
 use shunt_fuse_abi::{Attr, AttrOut, EntryOut, Opcode, OpenOut, Operation};
-use zerocopy::FromBytes;
 
 use crate::icache::{NodeCache, attr_fault};
 
@@ -143,8 +143,8 @@ impl Expected {
 }
 
 /// Reads the structure at the front; the length was checked before.
-fn take<T: FromBytes>(payload: &[u8]) -> (T, &[u8]) {
-    T::read_from_prefix(payload).unwrap_or_else(|_| panic!("the length was checked"))
+fn take<T: Wire>(payload: &[u8]) -> (T, &[u8]) {
+    T::read_from_prefix(payload).expect("the length was checked")
 }
 
 fn at_most(result: u64, max: u64) -> Result<(), String> {

@@ -12,8 +12,8 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::{Condvar, Mutex};
 use shunt_fuse::Errno;
 use shunt_fuse_abi as abi;
+use shunt_fuse_abi::Wire;
 use shunt_fuse_abi::{InHeader, InitFlags, InitOut, Operation, OutHeader, RequestBuilder};
-use zerocopy::FromBytes;
 
 use crate::caller::Caller;
 use crate::check::Expected;
@@ -237,7 +237,7 @@ impl MockKernel {
     ///
     /// An empty message would look like the end of the connection, so it is not sent.
     pub fn send_raw(&self, message: &[u8]) {
-        if let Ok((header, _)) = InHeader::read_from_prefix(message) {
+        if let Some((header, _)) = InHeader::read_from_prefix(message) {
             self.inner.state.lock().raw.insert(header.unique);
         }
         if !message.is_empty() {
@@ -400,7 +400,7 @@ impl Inner {
 
     /// Processes one write of the server.
     fn take(&self, state: &mut State, message: &[u8]) {
-        let Ok((header, payload)) = OutHeader::read_from_prefix(message) else {
+        let Some((header, payload)) = OutHeader::read_from_prefix(message) else {
             return state.violation(format!("write of {} bytes, shorter than a header", message.len()));
         };
         if header.len as usize != message.len() {

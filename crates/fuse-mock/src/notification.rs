@@ -1,10 +1,10 @@
 //! Parser for notifications, with the kernel's checks.
 
+use shunt_fuse_abi::Wire;
 use shunt_fuse_abi::{
     NotifyCode, NotifyDeleteOut, NotifyInvalEntryOut, NotifyInvalInodeOut, NotifyPollWakeupOut,
     NotifyPruneOut, NotifyRetrieveOut, NotifyStoreOut,
 };
-use zerocopy::FromBytes;
 
 /// A notification of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -46,12 +46,12 @@ impl Notification {
                 Self::InvalInode { node: out.ino, off: out.off, len: out.len }
             }
             NotifyCode::InvalEntry => {
-                let (out, rest) = NotifyInvalEntryOut::read_from_prefix(body).map_err(|_| bad("length"))?;
+                let (out, rest) = NotifyInvalEntryOut::read_from_prefix(body).ok_or_else(|| bad("length"))?;
                 let name = name(rest, out.namelen).ok_or(bad("name"))?;
                 Self::InvalEntry { parent: out.parent, name, flags: out.flags }
             }
             NotifyCode::Store => {
-                let (out, data) = NotifyStoreOut::read_from_prefix(body).map_err(|_| bad("length"))?;
+                let (out, data) = NotifyStoreOut::read_from_prefix(body).ok_or_else(|| bad("length"))?;
                 if data.len() != out.size as usize {
                     return Err(bad("size"));
                 }
@@ -63,7 +63,7 @@ impl Notification {
                 Self::Retrieve { unique: out.notify_unique, node, offset, size }
             }
             NotifyCode::Delete => {
-                let (out, rest) = NotifyDeleteOut::read_from_prefix(body).map_err(|_| bad("length"))?;
+                let (out, rest) = NotifyDeleteOut::read_from_prefix(body).ok_or_else(|| bad("length"))?;
                 let name = name(rest, out.namelen).ok_or(bad("name"))?;
                 Self::Delete { parent: out.parent, child: out.child, name }
             }
@@ -71,19 +71,19 @@ impl Notification {
             NotifyCode::Resend => Self::Resend,
             NotifyCode::IncEpoch => Self::IncEpoch,
             NotifyCode::Prune => {
-                let (out, rest) = NotifyPruneOut::read_from_prefix(body).map_err(|_| bad("length"))?;
+                let (out, rest) = NotifyPruneOut::read_from_prefix(body).ok_or_else(|| bad("length"))?;
                 if rest.len() != out.count as usize * 8 {
                     return Err(bad("count"));
                 }
-                let nodes = rest.chunks_exact(8).filter_map(|id| u64::read_from_bytes(id).ok()).collect();
+                let nodes = rest.chunks_exact(8).filter_map(u64::read_from_bytes).collect();
                 Self::Prune { nodes }
             }
         })
     }
 }
 
-fn whole<T: FromBytes>(body: &[u8]) -> Option<T> {
-    T::read_from_bytes(body).ok()
+fn whole<T: Wire>(body: &[u8]) -> Option<T> {
+    T::read_from_bytes(body)
 }
 
 /// Parses a name of `len` bytes and a NUL, and nothing else.

@@ -1,6 +1,8 @@
 //! A mount together with the session that serves it, brought up in the right order: INIT is answered before the mount is visible,
 //! where the kernel can do that, and the file system is started last.
 
+use std::error::Error;
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -17,20 +19,63 @@ use crate::session::{Agreed, Handle, Session};
 use crate::transport::device::Device;
 
 /// A file system could not be mounted and served.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum MountSessionError {
     /// The mount failed.
-    #[error(transparent)]
-    Mount(#[from] MountError),
+    Mount(MountError),
     /// The negotiation between kernel and server failed.
-    #[error(transparent)]
-    Negotiation(#[from] NegotiationError),
+    Negotiation(NegotiationError),
     /// The guardian failed.
-    #[error(transparent)]
-    Guardian(#[from] GuardianError),
+    Guardian(GuardianError),
     /// A thread or descriptor could not be created.
-    #[error("cannot start serving: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+}
+
+impl fmt::Display for MountSessionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mount(error) => error.fmt(f),
+            Self::Negotiation(error) => error.fmt(f),
+            Self::Guardian(error) => error.fmt(f),
+            Self::Io(error) => write!(f, "cannot start serving: {error}"),
+        }
+    }
+}
+
+impl Error for MountSessionError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            // The message is that of the inner error, so the cause is that of the inner error, too.
+            Self::Mount(error) => error.source(),
+            Self::Negotiation(error) => error.source(),
+            Self::Guardian(error) => error.source(),
+            Self::Io(error) => Some(error),
+        }
+    }
+}
+
+impl From<MountError> for MountSessionError {
+    fn from(error: MountError) -> Self {
+        Self::Mount(error)
+    }
+}
+
+impl From<NegotiationError> for MountSessionError {
+    fn from(error: NegotiationError) -> Self {
+        Self::Negotiation(error)
+    }
+}
+
+impl From<GuardianError> for MountSessionError {
+    fn from(error: GuardianError) -> Self {
+        Self::Guardian(error)
+    }
+}
+
+impl From<io::Error> for MountSessionError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
 }
 
 /// A file system that is mounted and served by its own threads.

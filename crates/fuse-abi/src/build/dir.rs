@@ -1,9 +1,7 @@
 //! Builder for replies to READDIR and READDIRPLUS.
 
-use zerocopy::IntoBytes;
-
 use crate::dirent::Records;
-use crate::{Dirent, Direntplus, EntryOut};
+use crate::{Dirent, Direntplus, EntryOut, Wire};
 
 /// Collects directory records up to a maximum size.
 ///

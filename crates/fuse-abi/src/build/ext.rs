@@ -2,10 +2,8 @@
 
 use std::ffi::CStr;
 
-use zerocopy::IntoBytes;
-
 use crate::consts::{EXT_GROUPS, MAX_NR_SECCTX};
-use crate::{ExtHeader, Secctx, SecctxHeader, SuppGroups};
+use crate::{ExtHeader, Secctx, SecctxHeader, SuppGroups, Wire};
 
 /// Collects extensions, laid out as the kernel does.
 #[derive(Debug, Clone, Default)]
@@ -36,7 +34,7 @@ impl ExtBuilder {
         let start = self.bytes.len();
         self.bytes.resize(start + size_of::<ExtHeader>(), 0);
         self.bytes.extend_from_slice(SuppGroups { nr_groups: saturate(groups.len()) }.as_bytes());
-        self.bytes.extend_from_slice(groups.as_bytes());
+        self.bytes.extend_from_slice(bytemuck::cast_slice(groups));
         self.pad();
         self.finish(start, EXT_GROUPS)
     }

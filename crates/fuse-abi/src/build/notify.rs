@@ -5,11 +5,9 @@
 
 use std::io::IoSlice;
 
-use zerocopy::{Immutable, IntoBytes};
-
 use crate::{
     ExpireFlags, NotifyCode, NotifyDeleteOut, NotifyInvalEntryOut, NotifyInvalInodeOut, NotifyPollWakeupOut,
-    NotifyPruneOut, NotifyRetrieveOut, NotifyStoreOut, OutHeader,
+    NotifyPruneOut, NotifyRetrieveOut, NotifyStoreOut, OutHeader, Wire,
 };
 
 /// Room for the header and the longest body.
@@ -25,12 +23,7 @@ pub struct Notification<'a> {
 }
 
 impl<'a> Notification<'a> {
-    fn new(
-        code: NotifyCode,
-        body: &(impl IntoBytes + Immutable),
-        payload: &'a [u8],
-        tail: &'static [u8],
-    ) -> Self {
+    fn new(code: NotifyCode, body: &impl Wire, payload: &'a [u8], tail: &'static [u8]) -> Self {
         let body = body.as_bytes();
         let head_len = OutHeader::SIZE + body.len();
         let len = head_len.saturating_add(payload.len()).saturating_add(tail.len());
@@ -123,7 +116,7 @@ pub fn inc_epoch() -> Notification<'static> {
 #[must_use]
 pub fn prune(nodeids: &[u64]) -> Notification<'_> {
     let body = NotifyPruneOut { count: saturate(nodeids.len()), padding: 0, spare: 0 };
-    Notification::new(NotifyCode::Prune, &body, nodeids.as_bytes(), &[])
+    Notification::new(NotifyCode::Prune, &body, bytemuck::cast_slice(nodeids), &[])
 }
 
 /// Saturates a length above 32 bits, so that the kernel refuses the message.

@@ -1,10 +1,8 @@
 //! Builder for requests, as the kernel would send them.
 
-use zerocopy::{Immutable, IntoBytes};
-
 use crate::{
     BatchForgetIn, ForgetIn, InHeader, InterruptIn, LinkIn, Name, Operation, RemovemappingIn, Rename2In,
-    RenameIn, Request, SetxattrInCompat, SyncfsIn,
+    RenameIn, Request, SetxattrInCompat, SyncfsIn, Wire,
 };
 
 /// Encodes operations, in the form of the current protocol.
@@ -176,7 +174,7 @@ impl Out {
         self.0.extend_from_slice(bytes);
     }
 
-    fn arg(&mut self, arg: &(impl IntoBytes + Immutable)) {
+    fn arg(&mut self, arg: &impl Wire) {
         self.bytes(arg.as_bytes());
     }
 
@@ -184,7 +182,7 @@ impl Out {
         self.bytes(name.as_cstr().to_bytes_with_nul());
     }
 
-    fn named(&mut self, arg: &(impl IntoBytes + Immutable), name: Name<'_>) {
+    fn named(&mut self, arg: &impl Wire, name: Name<'_>) {
         self.arg(arg);
         self.name(name);
     }

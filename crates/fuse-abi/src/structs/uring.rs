@@ -1,8 +1,5 @@
 //! The io_uring transport (7.42): the command in a submission entry, and the header buffer of a ring entry.
 
-use zerocopy::FromZeros as _;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
 wire! {
     /// The ring's own part of [`UringReqHeader`].
     pub struct UringEntInOut {
@@ -42,22 +39,14 @@ wire! {
         /// Zero.
         pub reserved: u32,
     }
-}
 
-/// The header buffer of a ring entry: request in, reply out.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
-pub struct UringReqHeader {
-    /// [`crate::InHeader`] of the request; [`crate::OutHeader`] of the reply.
-    pub in_out: [u8; 128],
-    /// First argument of the request.
-    pub op_in: [u8; 128],
-    /// The ring's own part.
-    pub ring_ent_in_out: UringEntInOut,
-}
-
-impl Default for UringReqHeader {
-    fn default() -> Self {
-        Self::new_zeroed()
+    /// The header buffer of a ring entry: request in, reply out.
+    pub struct UringReqHeader {
+        /// [`crate::InHeader`] of the request; [`crate::OutHeader`] of the reply.
+        pub in_out: [u8; 128],
+        /// First argument of the request.
+        pub op_in: [u8; 128],
+        /// The ring's own part.
+        pub ring_ent_in_out: UringEntInOut,
     }
 }

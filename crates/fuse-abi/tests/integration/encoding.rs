@@ -3,7 +3,6 @@
 
 use shunt_fuse_abi::dirent::Records;
 use shunt_fuse_abi::*;
-use zerocopy::IntoBytes;
 
 #[test]
 fn plain_records_are_padded_to_eight_bytes() {
@@ -72,7 +71,7 @@ fn head(len: u8, code: u8) -> Vec<u8> {
 }
 
 fn words(words: &[u64]) -> &[u8] {
-    words.as_bytes()
+    bytemuck::cast_slice(words)
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The slots of the tables in `kernel/fuse_ext/bpf/tables.h`, in Rust. Both files must be changed together.
 
+use bytemuck::{Pod, Zeroable};
 use shunt_fuse_abi::Attr;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Slot;
 
@@ -34,7 +34,7 @@ pub(super) enum Domain {
 macro_rules! slots {
     ($($(#[$meta:meta])* $name:ident($key_words:expr) { $($field:ident: $type:ty),* $(,)? })*) => {$(
         $(#[$meta])*
-        #[derive(Debug, Clone, Copy, IntoBytes, FromBytes, Immutable)]
+        #[derive(Debug, Clone, Copy, Pod, Zeroable)]
         #[repr(C)]
         pub(super) struct $name { $(pub(super) $field: $type),* }
 
@@ -75,7 +75,7 @@ slots! {
 /// Encodes a name as words, padded with zeroes; `None` where there is no room for it and its NUL.
 pub(super) fn padded<const WORDS: usize>(name: &[u8]) -> Option<[u64; WORDS]> {
     let mut words = [0u64; WORDS];
-    let bytes = words.as_mut_bytes();
+    let bytes = bytemuck::bytes_of_mut(&mut words);
     if name.is_empty() || name.len() >= bytes.len() {
         return None;
     }

@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use shunt_fuse_abi::Wire;
 use shunt_fuse_ext::builtin;
 use shunt_fuse_ext::program::Program;
-use zerocopy::IntoBytes;
 
 use super::common::*;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use shunt_fuse::{Config, Errno, Profile};
 use shunt_fuse_abi as abi;
+use shunt_fuse_abi::Wire;
 use shunt_fuse_abi::{InHeader, Name, Opcode, Operation, RequestBuilder};
 use shunt_fuse_mock::Served;
 use shunt_fuse_mock::memfs::{Limits, MemFs};
-use zerocopy::{FromBytes, IntoBytes};
 
 fn serve() -> Served<MemFs> {
     let limits = Limits { nodes: 1000, file: 1 << 20, total: 8 << 20, xattrs: 8192 };
@@ -74,7 +74,7 @@ fn address(message: &mut [u8], unique: u64, true_length: bool) {
 /// Reports whether the server must reply.
 fn owed(message: &[u8]) -> bool {
     InHeader::read_from_prefix(message)
-        .is_ok_and(|(header, _)| Opcode::from_raw(header.opcode).is_none_or(Opcode::has_reply))
+        .is_some_and(|(header, _)| Opcode::from_raw(header.opcode).is_none_or(Opcode::has_reply))
 }
 
 /// Checks that all messages are answered or ignored as required, and that the next valid request is answered.

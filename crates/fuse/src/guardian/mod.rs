@@ -34,6 +34,7 @@ mod tests;
 mod wire;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -59,31 +60,52 @@ use wire::Message;
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An error of starting the guardian or of talking to it.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum GuardianError {
     /// The guardian could not be started.
-    #[error("cannot start the guardian process: {0}")]
     Start(io::Error),
     /// The guardian was started, but did not get ready within five seconds.
-    #[error("the guardian process did not start: check that /proc/self/exe can be executed")]
     NotReady,
     /// The guardian does not accept messages any more.
-    #[error(
-        "the guardian process has ended ({0}): a killed server would leave a dead mount; restart the server"
-    )]
     Gone(Errno),
     /// The service manager does not store descriptors.
-    #[error(
-        "cannot use the descriptor store of the service manager: {0}; a restart of the service would lose the mount"
-    )]
     Store(io::Error),
     /// The mount point cannot be examined for the guardian.
-    #[error(transparent)]
-    Mount(#[from] MountError),
+    Mount(MountError),
     /// Standard input is not the socket of a guardian that hands over.
-    #[error("cannot take over a mount: {0}; only a guardian can start this process")]
     NoHandOver(&'static str),
+}
+
+impl fmt::Display for GuardianError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start(error) => write!(f, "cannot start the guardian process: {error}"),
+            Self::NotReady => {
+                f.write_str("the guardian process did not start: check that /proc/self/exe can be executed")
+            }
+            Self::Gone(errno) => write!(
+                f,
+                "the guardian process has ended ({errno}): a killed server would leave a dead mount; restart the server"
+            ),
+            Self::Store(error) => write!(
+                f,
+                "cannot use the descriptor store of the service manager: {error}; a restart of the service would lose the mount"
+            ),
+            Self::Mount(error) => error.fmt(f),
+            Self::NoHandOver(cause) => {
+                write!(f, "cannot take over a mount: {cause}; only a guardian can start this process")
+            }
+        }
+    }
+}
+
+impl std::error::Error for GuardianError {}
+
+impl From<MountError> for GuardianError {
+    fn from(error: MountError) -> Self {
+        Self::Mount(error)
+    }
 }
 
 /// How to start a successor when the server dies.

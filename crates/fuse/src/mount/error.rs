@@ -1,5 +1,6 @@
 //! Errors of mounting and unmounting. Each message is one line that ends with the remedy.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -8,25 +9,19 @@ use rustix::io::Errno;
 use super::MountMethod;
 
 /// An error of mounting, of unmounting, or of examining a mount.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum MountError {
     /// The kernel has no FUSE, or its module is not loaded.
-    #[error("cannot open /dev/fuse: {0}: load the kernel module with `modprobe fuse`")]
     NoDevice(io::Error),
 
     /// `/dev/fuse` exists but this user may not open it. `fusermount3` opens it as its caller, too.
-    #[error(
-        "cannot open /dev/fuse: permission denied: run as root, or let users in with `chmod 666 /dev/fuse`"
-    )]
     DeviceDenied,
 
     /// `/dev/fuse` cannot be opened for another reason.
-    #[error("cannot open /dev/fuse: {0}")]
     Device(io::Error),
 
     /// A mount option is invalid in itself or together with the others.
-    #[error("mount option `{option}`: {reason}")]
     Option {
         /// The option as the user wrote it.
         option: String,
@@ -35,11 +30,9 @@ pub enum MountError {
     },
 
     /// The mount point does not exist.
-    #[error("mount point {} does not exist: create it with `mkdir`", .0.display())]
     Missing(PathBuf),
 
     /// The mount point cannot be examined.
-    #[error("cannot use mount point {}: {error}", .path.display())]
     Unreachable {
         /// The mount point.
         path: PathBuf,
@@ -48,19 +41,15 @@ pub enum MountError {
     },
 
     /// A directory is to be mounted over a file.
-    #[error("mount point {} is not a directory: name an existing directory", .0.display())]
     NotDirectory(PathBuf),
 
     /// A file is to be mounted over a directory.
-    #[error("mount point {} is a directory but the file system's root is a file: name an existing file", .0.display())]
     IsDirectory(PathBuf),
 
     /// The server of a mount at this path has exited.
-    #[error("mount point {path} holds a dead mount (transport endpoint is not connected): remove it with `shunt umount {path}`", path = .0.display())]
     Dead(PathBuf),
 
     /// A mount call failed.
-    #[error("cannot mount by {method}: {step}: {errno}{}", .log.as_ref().map(|l| format!(" ({l})")).unwrap_or_default())]
     Kernel {
         /// The method that was tried.
         method: MountMethod,
@@ -73,17 +62,12 @@ pub enum MountError {
     },
 
     /// The caller is not privileged, and there is no mount helper.
-    #[error("not permitted to mount and no fusermount3 found: run as root, or install the package fuse3")]
     NoHelper,
 
     /// The helper refuses `allow_other`.
-    #[error(
-        "fusermount3 refuses allow_other: add the line `user_allow_other` to /etc/fuse.conf, or mount without it"
-    )]
     AllowOther,
 
     /// The helper failed.
-    #[error("fusermount3 failed for {}: {message}", .path.display())]
     Helper {
         /// The mount point.
         path: PathBuf,
@@ -92,11 +76,9 @@ pub enum MountError {
     },
 
     /// Nothing is mounted at the path.
-    #[error("{} is not a mount point: nothing to do; `shunt list` shows the mounts", .0.display())]
     NotMounted(PathBuf),
 
     /// The mount at the path is not a FUSE mount.
-    #[error("{} is a mount of type {kind}, not FUSE: use umount(8)", .path.display())]
     NotFuse {
         /// The path.
         path: PathBuf,
@@ -105,15 +87,12 @@ pub enum MountError {
     },
 
     /// Another mount covers this one.
-    #[error("{} is covered by another mount: unmount that one first, see `findmnt {}`", .0.display(), .0.display())]
     Covered(PathBuf),
 
     /// The mount is in use.
-    #[error("{path} is busy: see who uses it with `fuser -vm {path}`, or unmount with --lazy", path = .0.display())]
     Busy(PathBuf),
 
     /// An unmount failed.
-    #[error("cannot unmount {}: {errno}", .path.display())]
     Unmount {
         /// The mount point.
         path: PathBuf,
@@ -122,11 +101,9 @@ pub enum MountError {
     },
 
     /// The unmount succeeded but removed another mount that was attached on top of ours at that moment.
-    #[error("unmounted another mount that just appeared over {}: unmount again", .0.display())]
     Raced(PathBuf),
 
     /// The control files of a connection cannot be used.
-    #[error("cannot use /sys/fs/fuse/connections/{id}/{file}: {error}{}", connection_hint(.error))]
     Connection {
         /// The id of the connection.
         id: u64,
@@ -137,7 +114,6 @@ pub enum MountError {
     },
 
     /// The mount table cannot be read.
-    #[error("cannot read {what}: {error}")]
     State {
         /// The file or call.
         what: &'static str,
@@ -145,6 +121,76 @@ pub enum MountError {
         error: io::Error,
     },
 }
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDevice(error) => {
+                write!(f, "cannot open /dev/fuse: {error}: load the kernel module with `modprobe fuse`")
+            }
+            Self::DeviceDenied => f.write_str(
+                "cannot open /dev/fuse: permission denied: run as root, or let users in with `chmod 666 /dev/fuse`",
+            ),
+            Self::Device(error) => write!(f, "cannot open /dev/fuse: {error}"),
+            Self::Option { option, reason } => write!(f, "mount option `{option}`: {reason}"),
+            Self::Missing(path) => {
+                write!(f, "mount point {} does not exist: create it with `mkdir`", path.display())
+            }
+            Self::Unreachable { path, error } => write!(f, "cannot use mount point {}: {error}", path.display()),
+            Self::NotDirectory(path) => {
+                write!(f, "mount point {} is not a directory: name an existing directory", path.display())
+            }
+            Self::IsDirectory(path) => write!(
+                f,
+                "mount point {} is a directory but the file system's root is a file: name an existing file",
+                path.display()
+            ),
+            Self::Dead(path) => {
+                let path = path.display();
+                write!(
+                    f,
+                    "mount point {path} holds a dead mount (transport endpoint is not connected): remove it with `shunt umount {path}`"
+                )
+            }
+            Self::Kernel { method, step, errno, log } => {
+                write!(f, "cannot mount by {method}: {step}: {errno}")?;
+                log.iter().try_for_each(|log| write!(f, " ({log})"))
+            }
+            Self::NoHelper => f.write_str(
+                "not permitted to mount and no fusermount3 found: run as root, or install the package fuse3",
+            ),
+            Self::AllowOther => f.write_str(
+                "fusermount3 refuses allow_other: add the line `user_allow_other` to /etc/fuse.conf, or mount without it",
+            ),
+            Self::Helper { path, message } => write!(f, "fusermount3 failed for {}: {message}", path.display()),
+            Self::NotMounted(path) => {
+                write!(f, "{} is not a mount point: nothing to do; `shunt list` shows the mounts", path.display())
+            }
+            Self::NotFuse { path, kind } => {
+                write!(f, "{} is a mount of type {kind}, not FUSE: use umount(8)", path.display())
+            }
+            Self::Covered(path) => {
+                let path = path.display();
+                write!(f, "{path} is covered by another mount: unmount that one first, see `findmnt {path}`")
+            }
+            Self::Busy(path) => {
+                let path = path.display();
+                write!(f, "{path} is busy: see who uses it with `fuser -vm {path}`, or unmount with --lazy")
+            }
+            Self::Unmount { path, errno } => write!(f, "cannot unmount {}: {errno}", path.display()),
+            Self::Raced(path) => {
+                write!(f, "unmounted another mount that just appeared over {}: unmount again", path.display())
+            }
+            Self::Connection { id, file, error } => {
+                let hint = connection_hint(error);
+                write!(f, "cannot use /sys/fs/fuse/connections/{id}/{file}: {error}{hint}")
+            }
+            Self::State { what, error } => write!(f, "cannot read {what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for MountError {}
 
 fn connection_hint(error: &io::Error) -> &'static str {
     match error.kind() {

@@ -2,8 +2,8 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use shunt_fuse_abi::Wire;
 use shunt_fuse_abi::{InHeader, InitFlags, InitIn};
-use zerocopy::FromBytes;
 
 use super::{MountError, MountMethod, MountOptions, prepare};
 
@@ -41,12 +41,12 @@ pub fn kernel_offer() -> Result<KernelOffer, MountError> {
 }
 
 fn parse(message: &[u8]) -> Option<KernelOffer> {
-    let (_, body) = InHeader::read_from_prefix(message).ok()?;
+    let (_, body) = InHeader::read_from_prefix(message)?;
     // Kernels before 5.17 send a shorter request.
     let mut padded = [0; size_of::<InitIn>()];
     let known = body.len().min(padded.len());
     padded[..known].copy_from_slice(&body[..known]);
-    let init = InitIn::read_from_bytes(&padded).ok()?;
+    let init = InitIn::read_from_bytes(&padded)?;
     let capabilities = u64::from(init.flags) | u64::from(init.flags2) << 32;
     let capabilities = InitFlags::from_bits_retain(capabilities);
     (init.major == 7).then_some(KernelOffer {

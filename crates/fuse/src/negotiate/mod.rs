@@ -63,12 +63,9 @@ impl fmt::Display for Refusal {
 }
 
 /// An error that prevents a session from starting.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum NegotiationError {
     /// The kernel's protocol version is too old.
-    #[error(
-        "the kernel supports FUSE {major}.{minor}; version 7.{OLDEST_MINOR} (Linux 4.20) or later is needed"
-    )]
     TooOld {
         /// Major version of the kernel.
         major: u32,
@@ -76,17 +73,39 @@ pub enum NegotiationError {
         minor: u32,
     },
     /// A required capability was refused.
-    #[error("a capability that this file system needs is not available: {0}")]
     Required(Refusal),
     /// The connection ended before INIT.
-    #[error("cannot receive INIT from the kernel: {0}")]
-    NoInit(#[source] std::io::Error),
+    NoInit(std::io::Error),
     /// The first message was not INIT.
-    #[error("the first message is not INIT: {0}")]
     NotInit(String),
     /// The start of the file system failed.
-    #[error("the file system could not start: {0}")]
-    Start(#[source] std::io::Error),
+    Start(std::io::Error),
+}
+
+impl fmt::Display for NegotiationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooOld { major, minor } => write!(
+                f,
+                "the kernel supports FUSE {major}.{minor}; version 7.{OLDEST_MINOR} (Linux 4.20) or later is needed"
+            ),
+            Self::Required(refusal) => {
+                write!(f, "a capability that this file system needs is not available: {refusal}")
+            }
+            Self::NoInit(error) => write!(f, "cannot receive INIT from the kernel: {error}"),
+            Self::NotInit(message) => write!(f, "the first message is not INIT: {message}"),
+            Self::Start(error) => write!(f, "the file system could not start: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for NegotiationError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::NoInit(error) | Self::Start(error) => Some(error),
+            Self::TooOld { .. } | Self::Required(_) | Self::NotInit(_) => None,
+        }
+    }
 }
 
 /// The outcome of one INIT.

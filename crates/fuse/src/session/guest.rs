@@ -7,8 +7,8 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustix::io::Errno;
 use shunt_fuse_abi as abi;
+use shunt_fuse_abi::Wire;
 use shunt_fuse_abi::{InHeader, InitIn, Opcode, ParseContext};
-use zerocopy::IntoBytes;
 
 use super::{Agreed, Connection, Handle, Session, TransportInUse};
 use crate::negotiate::{Circumstances, Outcome, negotiate};

@@ -30,6 +30,7 @@ mod state;
 mod tests;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -271,10 +272,31 @@ impl Takeover {
 }
 
 /// An error that prevents takeovers of a session.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub(crate) enum BeginError {
-    #[error("cannot create the takeover state: {0}")]
-    State(#[from] io::Error),
-    #[error(transparent)]
-    Guardian(#[from] GuardianError),
+    State(io::Error),
+    Guardian(GuardianError),
+}
+
+impl fmt::Display for BeginError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::State(error) => write!(f, "cannot create the takeover state: {error}"),
+            Self::Guardian(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for BeginError {}
+
+impl From<io::Error> for BeginError {
+    fn from(error: io::Error) -> Self {
+        Self::State(error)
+    }
+}
+
+impl From<GuardianError> for BeginError {
+    fn from(error: GuardianError) -> Self {
+        Self::Guardian(error)
+    }
 }

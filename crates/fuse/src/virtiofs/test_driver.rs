@@ -4,12 +4,12 @@
 use std::io;
 use std::sync::Arc;
 
+use shunt_fuse_abi::Wire;
 use shunt_fuse_abi::{InHeader, InitIn, Opcode, OutHeader};
 use vhost_user_backend::{VhostUserBackend, VringRwLock, VringT};
 use virtio_queue::QueueT;
 use vm_memory::{Bytes, GuestAddress, GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
-use zerocopy::{FromBytes, IntoBytes};
 
 use crate::session::guest;
 use crate::transport::virtio::device::{Device, Shared};
@@ -191,7 +191,7 @@ impl<F: FileSystem> TestDriver<F> {
         let (head, length) = self.last_used();
         assert_eq!((head, self.used()), (0, self.available));
         let reply = self.get(REPLY_ADDRESS, length as usize);
-        let header = OutHeader::read_from_prefix(&reply).ok()?.0;
+        let header = OutHeader::read_from_prefix(&reply)?.0;
         assert_eq!((header.unique, header.len), (unique, length));
         Some((header.error, reply[OutHeader::SIZE..].to_vec()))
     }

@@ -2,8 +2,8 @@
 
 use std::ffi::CStr;
 
+use shunt_fuse_abi::Wire;
 use shunt_fuse_abi::*;
-use zerocopy::FromBytes;
 
 /// Input for any operation. The strings end with a NUL.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ impl ArbitraryInput {
         Self { arg, name, newname, string, data, forget, mappings }
     }
 
-    fn arg<T: FromBytes>(&self) -> T {
+    fn arg<T: Wire>(&self) -> T {
         T::read_from_prefix(&self.arg).expect("96 bytes suffice").0
     }
 

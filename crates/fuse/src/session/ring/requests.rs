@@ -1,7 +1,7 @@
 //! Classification of requests by their header, before they are parsed.
 
+use shunt_fuse_abi::Wire;
 use shunt_fuse_abi::{GetattrFlags, GetattrIn, InHeader, LkIn, Opcode};
-use zerocopy::FromBytes;
 
 /// Reports whether a request is mostly sent for regular files. GETATTR carries an open file only before a read, write or seek in
 /// it.
@@ -14,7 +14,7 @@ pub(super) fn is_of_regular_file(header: &InHeader, message: &[u8]) -> bool {
             true
         }
         Some(Getattr) => {
-            message.get(InHeader::SIZE..).and_then(|body| GetattrIn::read_from_prefix(body).ok()).is_some_and(
+            message.get(InHeader::SIZE..).and_then(|body| GetattrIn::read_from_prefix(body)).is_some_and(
                 |(arg, _)| GetattrFlags::from_bits_retain(arg.getattr_flags).contains(GetattrFlags::FH),
             )
         }
@@ -27,6 +27,6 @@ pub(super) fn waits_for_lock(header: &InHeader, message: &[u8]) -> bool {
     header.opcode == Opcode::Setlkw.as_raw()
         && message
             .get(InHeader::SIZE..)
-            .and_then(|body| LkIn::read_from_prefix(body).ok())
+            .and_then(|body| LkIn::read_from_prefix(body))
             .is_none_or(|(arg, _)| arg.lk.r#type != libc::F_UNLCK as u32)
 }
