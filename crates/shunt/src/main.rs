@@ -13,6 +13,7 @@ mod extension;
 mod files;
 mod grafts;
 mod helper;
+mod host_header;
 mod inherited;
 mod log;
 mod metrics;

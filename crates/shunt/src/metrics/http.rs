@@ -4,7 +4,7 @@
 
 use std::convert::Infallible;
 use std::future::ready;
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,6 +23,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use super::io::BlockingIo;
 use super::render::{Format, render};
 use super::scrape::Source;
+use crate::host_header::Host;
 
 /// Time limit of a connection. A scrape takes some milliseconds, and at most the two seconds that silent daemons are waited for.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -125,16 +126,10 @@ fn metrics(headers: &HeaderMap, source: &Arc<dyn Source>) -> Response<Full<Bytes
     }
 }
 
-/// Reports whether a request to a loopback address names one. Another name is that of a web page whose name was changed to this
-/// address (DNS rebinding), which could read the metrics with the user's browser.
+/// Reports whether a request to a loopback address names an address or localhost, as opposed to a web page. HTTP/1.0 has no Host.
 fn is_local_name(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(header::HOST) else { return true };
-    let Ok(host) = host.to_str() else { return false };
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+    let host = |header: &HeaderValue| header.to_str().map_or(Host::Other, Host::parse);
+    headers.get_all(header::HOST).iter().all(|header| host(header) != Host::Other)
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
@@ -190,6 +185,7 @@ mod tests {
             ("POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc", "405"),
             ("GET /other HTTP/1.1\r\nHost: localhost\r\n\r\n", "404"),
             ("GET /metrics HTTP/1.1\r\nHost: evil.example:9555\r\n\r\n", "403"),
+            ("GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", "403"),
             ("nonsense\r\n\r\n", "400"),
             ("GET / HTTP/1.0\r\n\r\n", "200"),
         ] {
