@@ -11,18 +11,20 @@
 static int zero(struct inode *inode, u64 from, u64 to)
 {
 	to = min_t(u64, to, i_size_read(inode));
-	return from < to ? iomap_zero_range(inode, from, to - from, NULL, &extmap_iomap_ops) : 0;
+	return from < to ? extmap_zero_range(inode, from, to - from, &extmap_iomap_ops, &extmap_write_ops) : 0;
 }
 
 static int set_size(struct extmap_connection *c, struct inode *inode, u64 size)
 {
-	u64 old = i_size_read(inode), end = min(old, size);
 	int err;
 
 	if (size > MAX_LFS_FILESIZE)
 		return -EFBIG;
-	/* Zero the rest of the last block, beyond the smaller of the two sizes. */
-	err = iomap_zero_range(inode, end, round_up(end, c->block_size) - end, NULL, &extmap_iomap_ops);
+	if (size > i_size_read(inode))
+		err = extmap_zero_beyond_end(inode, size);
+	else
+		err = extmap_zero_range(inode, size, round_up(size, c->block_size) - size, &extmap_iomap_ops,
+					&extmap_write_ops);
 	/* Waits for I/O beyond the new size, and drops the pages there. */
 	if (!err)
 		truncate_setsize(inode, size);

@@ -11,7 +11,7 @@ static bool is_valid(struct inode *inode, const struct iomap *iomap)
 	return extmap_map_is(&extmap_inode(inode)->map, iomap->validity_cookie);
 }
 
-static const struct iomap_folio_ops folio_ops = {
+const struct iomap_write_ops extmap_write_ops = {
 	.iomap_valid = is_valid,
 };
 
@@ -30,7 +30,7 @@ void extmap_iomap_set(struct inode *inode, const struct extmap_lookup *found, st
 	iomap->length = found->length;
 	iomap->flags = 0;
 	iomap->validity_cookie = found->version;
-	iomap->folio_ops = &folio_ops;
+	extmap_set_write_ops(iomap, &extmap_write_ops);
 }
 
 /*
@@ -60,14 +60,49 @@ const struct iomap_ops extmap_iomap_ops = {
 	.iomap_begin = begin,
 };
 
+/* Zeroes written blocks of a range on the device. extmap_connection_end() waits for the inode lock, which the caller holds. */
+static int zero_on_device(struct inode *inode, u64 from, u64 to)
+{
+	struct extmap_connection *c = extmap_connection(inode->i_sb);
+	struct extmap_lookup found;
+	int err = 0;
+
+	for (; from < to && !err; from = found.offset + found.length) {
+		extmap_map_find(&extmap_inode(inode)->map, from, &found);
+		if (found.kind != EXTMAP_LOOKUP_WRITTEN)
+			continue;
+		if (READ_ONCE(c->ended))
+			err = -EIO;
+		else
+			err = blkdev_issue_zeroout(file_bdev(c->device), (found.device + from - found.offset) >> SECTOR_SHIFT,
+						   (min(to, found.offset + found.length) - from) >> SECTOR_SHIFT, GFP_NOFS, 0);
+	}
+	return err;
+}
+
+/*
+ * Zeroes what a file that is about to grow has beyond its end: the rest of the
+ * last block in the page cache, and further written blocks on the device,
+ * because write-back drops pages beyond the end. The caller holds the inode
+ * lock.
+ */
+int extmap_zero_beyond_end(struct inode *inode, u64 to)
+{
+	u64 size = i_size_read(inode), end = round_up(size, i_blocksize(inode));
+	int err = extmap_zero_range(inode, size, end - size, &extmap_iomap_ops, &extmap_write_ops);
+
+	return err ?: zero_on_device(inode, end, round_up(to, i_blocksize(inode)));
+}
+
 static int read_folio(struct file *file, struct folio *folio)
 {
-	return iomap_read_folio(folio, &extmap_iomap_ops);
+	iomap_bio_read_folio(folio, &extmap_iomap_ops);
+	return 0;
 }
 
 static void readahead(struct readahead_control *control)
 {
-	iomap_readahead(control, &extmap_iomap_ops);
+	iomap_bio_readahead(control, &extmap_iomap_ops);
 }
 
 const struct address_space_operations extmap_pages = {

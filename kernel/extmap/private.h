@@ -164,6 +164,8 @@ void extmap_map_module_exit(void);
 /* iomap.c */
 extern const struct address_space_operations extmap_pages;
 extern const struct iomap_ops extmap_iomap_ops;
+extern const struct iomap_write_ops extmap_write_ops;
+int extmap_zero_beyond_end(struct inode *inode, u64 to);
 void extmap_iomap_set(struct inode *inode, const struct extmap_lookup *found, struct iomap *iomap);
 
 /* control.c */

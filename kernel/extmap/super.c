@@ -18,7 +18,7 @@
 
 static struct kmem_cache *inodes;
 
-static struct inode *alloc_inode(struct super_block *sb)
+static struct inode *new_inode_of(struct super_block *sb)
 {
 	struct extmap_inode *file = alloc_inode_sb(sb, inodes, GFP_KERNEL);
 
@@ -55,11 +55,11 @@ static void evict_inode(struct inode *inode)
 }
 
 static const struct super_operations super_operations = {
-	.alloc_inode = alloc_inode,
+	.alloc_inode = new_inode_of,
 	.free_inode = free_inode,
 	.evict_inode = evict_inode,
 	/* A closed file cannot be looked up again, so it is not cached. */
-	.drop_inode = generic_delete_inode,
+	.drop_inode = inode_just_drop,
 	.statfs = simple_statfs,
 };
 
@@ -67,7 +67,7 @@ static const struct super_operations super_operations = {
 static char *name_of(struct dentry *dentry, char *buffer, int size)
 {
 	char name[32];
-	int length = scnprintf(name, sizeof(name), "extmap:[%lu]", d_inode(dentry)->i_ino) + 1;
+	int length = scnprintf(name, sizeof(name), "extmap:[%llu]", (u64)d_inode(dentry)->i_ino) + 1;
 
 	if (length > size)
 		return ERR_PTR(-ENAMETOOLONG);

@@ -93,14 +93,13 @@ static ssize_t write_direct(struct kiocb *iocb, struct iov_iter *from)
 static ssize_t write_locked(struct kiocb *iocb, struct iov_iter *from)
 {
 	struct inode *inode = file_inode(iocb->ki_filp);
-	u64 size = i_size_read(inode), hole;
+	u64 hole;
 	int err;
 
 	if (has_hole(extmap_inode(inode), iocb->ki_pos, iocb->ki_pos + iov_iter_count(from), &hole))
 		return -EAGAIN;
-	/* Zero the gap after the old end: its last block may contain stale data there. */
-	if (iocb->ki_pos > size) {
-		err = iomap_zero_range(inode, size, iocb->ki_pos - size, NULL, &extmap_iomap_ops);
+	if (iocb->ki_pos > i_size_read(inode)) {
+		err = extmap_zero_beyond_end(inode, iocb->ki_pos);
 		if (err)
 			return err;
 	}
@@ -111,7 +110,7 @@ static ssize_t write_locked(struct kiocb *iocb, struct iov_iter *from)
 		if (count != -ENOTBLK)
 			return count;
 	}
-	return iomap_file_buffered_write(iocb, from, &extmap_iomap_ops, NULL);
+	return extmap_buffered_write(iocb, from, &extmap_iomap_ops, &extmap_write_ops);
 }
 
 /* Records the time of the write, from which user space updates the real mtime. */
@@ -183,7 +182,7 @@ static vm_fault_t page_mkwrite(struct vm_fault *fault)
 	sb_start_pagefault(inode->i_sb);
 	filemap_invalidate_lock_shared(inode->i_mapping);
 	/* If the blocks were cut since, the fault is retried. */
-	result = iomap_page_mkwrite(fault, &extmap_iomap_ops);
+	result = extmap_page_mkwrite(fault, &extmap_iomap_ops);
 	filemap_invalidate_unlock_shared(inode->i_mapping);
 	if (!(result & VM_FAULT_ERROR))
 		touch(inode);

@@ -11,15 +11,14 @@
 
 static struct workqueue_struct *entering;
 
-static int map_blocks(struct iomap_writepage_ctx *context, struct inode *inode, loff_t offset, unsigned int length)
+/* Finds the blocks of a dirty range, unless they are those of the previous one. */
+static int map_blocks(struct iomap *iomap, struct inode *inode, loff_t offset)
 {
 	struct extmap_inode *file = extmap_inode(inode);
-	struct iomap *iomap = &context->iomap;
 	struct extmap_lookup found;
 
 	if (READ_ONCE(extmap_connection(inode->i_sb)->ended))
 		return -EIO;
-	/* Reuse the mapping of the previous folio while the map is unchanged. */
 	if (offset >= iomap->offset && offset < iomap->offset + iomap->length &&
 	    extmap_map_is(&file->map, iomap->validity_cookie))
 		return 0;
@@ -63,6 +62,13 @@ void extmap_enter_written(struct work_struct *work)
 	}
 }
 
+#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 0, 0)
+
+static int map_range(struct iomap_writepage_ctx *context, struct inode *inode, loff_t offset, unsigned int length)
+{
+	return map_blocks(&context->iomap, inode, offset);
+}
+
 static int prepare_ioend(struct iomap_ioend *ioend, int status)
 {
 	if (ioend->io_type == IOMAP_UNWRITTEN)
@@ -71,7 +77,7 @@ static int prepare_ioend(struct iomap_ioend *ioend, int status)
 }
 
 static const struct iomap_writeback_ops writeback_ops = {
-	.map_blocks = map_blocks,
+	.map_blocks = map_range,
 	.prepare_ioend = prepare_ioend,
 };
 
@@ -81,6 +87,43 @@ int extmap_writepages(struct address_space *mapping, struct writeback_control *c
 
 	return iomap_writepages(mapping, control, &context, &writeback_ops);
 }
+
+#else
+
+static ssize_t write_range(struct iomap_writepage_ctx *context, struct folio *folio, u64 offset, unsigned int length,
+			   u64 end)
+{
+	int err = map_blocks(&context->iomap, context->inode, offset);
+
+	return err ?: iomap_add_to_ioend(context, folio, offset, end, length);
+}
+
+static int submit(struct iomap_writepage_ctx *context, int error)
+{
+	struct iomap_ioend *ioend = context->wb_ctx;
+
+	if (ioend->io_flags & IOMAP_IOEND_UNWRITTEN)
+		ioend->io_bio.bi_end_io = write_ended;
+	return iomap_ioend_writeback_submit(context, error);
+}
+
+static const struct iomap_writeback_ops writeback_ops = {
+	.writeback_range = write_range,
+	.writeback_submit = submit,
+};
+
+int extmap_writepages(struct address_space *mapping, struct writeback_control *control)
+{
+	struct iomap_writepage_ctx context = {
+		.inode = mapping->host,
+		.wbc = control,
+		.ops = &writeback_ops,
+	};
+
+	return iomap_writepages(&context);
+}
+
+#endif
 
 int extmap_writeback_init(void)
 {

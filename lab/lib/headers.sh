@@ -17,33 +17,72 @@ build_setup() {
     install_packages "${missing[@]}"
 }
 
-# Sets HEADERS to the kernel build directory (KDIR) for version $KERNEL.
+# Sets HEADERS to the kernel build directory (KDIR) for release $KERNEL, and COMPILER to the compiler that this kernel was built by.
 headers_find() {
-    local lock tmp
-    # shellcheck disable=SC2034 # read by who sourced this
+    local lock root=$LAB_CACHE/headers-$KERNEL short=${KERNEL%-amd64}
     HEADERS=$KERNEL_DIR/build
     # A kernel built here includes them.
-    [ ! -d "$HEADERS" ] || return 0
-    HEADERS=$LAB_CACHE/headers-$KERNEL/usr/src/linux-headers-$KERNEL
+    if [ -d "$HEADERS" ]; then
+        COMPILER=${DEBUG_NEEDS[0]%%:*}
+        return 0
+    fi
+    HEADERS=$root/usr/src/linux-headers-$KERNEL
     exec {lock}>"$LAB_CACHE/lock"
     flock "$lock"
-    if [ ! -d "$LAB_CACHE/headers-$KERNEL" ]; then
-        say "fetching linux-headers-$KERNEL"
-        tmp=$(mktemp -d "$LAB_CACHE/fetch.XXXXXX")
-        local short=${KERNEL%-amd64} deb
-        # apt's download user cannot write into a private directory.
-        (cd "$tmp" && apt-get -qq -o APT::Sandbox::User=root download \
-            "linux-headers-$KERNEL" "linux-headers-$short-common" "linux-kbuild-$short") >&2 ||
-            { rm -rf "$tmp"; die "cannot fetch linux-headers-$KERNEL"; }
-        for deb in "$tmp"/*.deb; do
-            dpkg -x "$deb" "$tmp/root" || { rm -rf "$tmp"; die "cannot unpack $deb"; }
-            rm -f "$deb"
-        done
-        # Replace the only absolute path in the packages.
-        sed -i "s|include /usr/src|include $LAB_CACHE/headers-$KERNEL/usr/src|" \
-            "$tmp/root/usr/src/linux-headers-$KERNEL/Makefile"
-        mv -T "$tmp/root" "$LAB_CACHE/headers-$KERNEL"
-        rm -rf "$tmp"
+    if [ ! -d "$root" ]; then
+        archive_update_for "linux-headers-$KERNEL"
+        archive_unpack "$root" "linux-headers-$KERNEL" "linux-headers-$short-common" "linux-kbuild-$short"
+        # Replace the only absolute paths in the packages.
+        sed -i -E "s#(=|include )/usr/src#\\1$root/usr/src#" "$HEADERS/Makefile"
     fi
     exec {lock}>&-
+    COMPILER=$(sed -n 's/^CC = .*\(gcc-[0-9]*\)$/\1/p' "$HEADERS/.kernelvariables")
+    [ -n "$COMPILER" ] || die "$HEADERS/.kernelvariables names no compiler"
+}
+
+# Runs make in the directory of a module, for $KERNEL: here, or where this machine lacks the compiler, in a root of Debian 13.
+module_make() { # DIRECTORY ARGUMENT...
+    local dir=$1
+    shift
+    if command -v "$COMPILER" >/dev/null; then
+        make -s -C "$dir" "$@" KDIR="$HEADERS" CC="$COMPILER"
+    else
+        builder_run "$dir" make -s -C "$dir" "$@" KDIR="$HEADERS" CC="$COMPILER"
+    fi
+}
+
+# Creates a root of Debian 13 in the cache, for modules of kernels that were built by its compiler: 400 MB.
+builder_find() {
+    local lock
+    BUILDER=$LAB_CACHE/builder
+    exec {lock}>"$LAB_CACHE/builder.lock"
+    flock "$lock"
+    if [ ! -d "$BUILDER" ]; then
+        command -v mmdebstrap >/dev/null || install_packages mmdebstrap
+        say "creating a root of Debian 13 with $COMPILER"
+        rm -rf "$BUILDER.new"
+        mmdebstrap --quiet --variant=apt --include="$COMPILER,make,pahole,bpftool,libc6-dev,gawk" trixie "$BUILDER.new" >&2 ||
+            die "cannot create a root of Debian 13"
+        mv -T "$BUILDER.new" "$BUILDER"
+    fi
+    exec {lock}>&-
+}
+
+# Runs a command in that root, with the cache and a directory at the paths that they have here.
+builder_run() { # DIRECTORY COMMAND...
+    local dir=$1
+    shift
+    builder_find
+    # As another user, in a user namespace, which may mount as well.
+    local user=()
+    [ "$(id -u)" = 0 ] || user=(--user --map-root-user)
+    unshare "${user[@]}" --mount --propagation private sh -ec '
+        builder=$1 cache=$2 dir=$3
+        shift 3
+        # objtool reads limits in /proc.
+        for path in /dev /proc "$cache" "$dir"; do
+            mkdir -p "$builder$path"
+            mount --rbind "$path" "$builder$path"
+        done
+        exec chroot "$builder" env PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"' sh "$BUILDER" "$LAB_CACHE" "$dir" "$@"
 }

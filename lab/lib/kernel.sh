@@ -1,45 +1,39 @@
-# Debian's 6.12 kernel image, unpacked into the cache and not installed.
+# Kernel images of Debian (lab/kernels), unpacked into the cache and not installed.
 # shellcheck shell=bash
 
-# Prints the newest 6.12 image for ordinary PCs in the package lists (not cloud, not realtime).
-kernel_candidate() {
-    apt-cache search --names-only '^linux-image-6\.12\.[0-9]+.*-amd64$' |
-        awk '$1 !~ /cloud|rt-amd64/ { sub(/^linux-image-/, "", $1); print $1 }' | sort -V | tail -n 1
+. "$LAB/lib/archive.sh"
+
+# Prints the names in lab/kernels, oldest first.
+kernel_names() { sed 's/#.*//' "$LAB/kernels" | awk 'NF { print $1 }'; }
+
+# Prints the release of a kernel in lab/kernels.
+kernel_release() { # NAME
+    sed 's/#.*//' "$LAB/kernels" | awk -v name="$1" '$1 == name { print $2 }'
 }
 
-# Downloads the image of version $1 and unpacks it at $2. The final rename makes that atomic.
-kernel_fetch() {
-    local version=$1 dir=$2 tmp
-    tmp=$(mktemp -d "$LAB_CACHE/fetch.XXXXXX")
-    say "fetching linux-image-$version"
-    # apt's download user cannot write into a private directory.
-    if (cd "$tmp" && apt-get -qq -o APT::Sandbox::User=root download "linux-image-$version") >&2 &&
-        dpkg -x "$tmp"/*.deb "$tmp/root"; then
-        rm -f "$tmp"/*.deb
-        mv -T "$tmp/root" "$dir"
-        rm -rf "$tmp"
-    else
-        rm -rf "$tmp"
-        die "cannot fetch linux-image-$version"
-    fi
-}
-
-# Sets KERNEL (version) and KERNEL_DIR (unpacked image). LAB_KERNEL selects a version; otherwise the
-# newest one in the cache is used, and the package archive only if the cache is empty.
+# Sets KERNEL (release), KERNEL_DIR (unpacked image), KERNEL_IMAGE (to boot) and MODULES. LAB_KERNEL is a name in lab/kernels, or the
+# release of a kernel in the cache.
 kernel_find() {
     mkdir -p "$LAB_CACHE"
-    local lock
+    local lock name
     exec {lock}>"$LAB_CACHE/lock"
     flock "$lock"
-    KERNEL=${LAB_KERNEL:-$(cd "$LAB_CACHE" && printf '%s\n' linux-6.12* | sed -n '/-debug$/d; s/^linux-\(6.*[^*]\)$/\1/p' | sort -V | tail -n 1)}
-    KERNEL=${KERNEL:-$(kernel_candidate)}
+    name=${LAB_KERNEL:-$(kernel_names | head -n 1)}
+    KERNEL=$(kernel_release "$name")
     if [ -z "$KERNEL" ]; then
-        [ "$(id -u)" != 0 ] || apt-get -qq update >&2
-        KERNEL=$(kernel_candidate)
+        [ -d "$LAB_CACHE/linux-$name" ] || die "no kernel $name; lab/kernels has $(kernel_names | paste -sd ' ')"
+        KERNEL=$name
     fi
-    [ -n "$KERNEL" ] || die "the package lists know no linux-image-6.12*-amd64 (Debian 12 has it in bookworm-security)"
     KERNEL_DIR=$LAB_CACHE/linux-$KERNEL
-    [ -d "$KERNEL_DIR" ] || kernel_fetch "$KERNEL" "$KERNEL_DIR"
+    if [ ! -d "$KERNEL_DIR" ]; then
+        archive_update_for "linux-image-$KERNEL"
+        # Since 6.16 the image is split into several packages.
+        archive_unpack "$KERNEL_DIR" "linux-image-$KERNEL" "linux-base-$KERNEL?" "linux-binary-$KERNEL?" "linux-modules-$KERNEL?"
+        # Since then in /usr, too.
+        [ -d "$KERNEL_DIR/lib" ] || ln -s usr/lib "$KERNEL_DIR/lib"
+    fi
+    KERNEL_IMAGE=$KERNEL_DIR/boot/vmlinuz-$KERNEL
+    [ -f "$KERNEL_IMAGE" ] || KERNEL_IMAGE=$KERNEL_DIR/lib/modules/$KERNEL/vmlinuz
     modules_pack
     exec {lock}>&-
 }
@@ -61,7 +55,8 @@ modules_pack() {
     mkdir -p "$tmp/usr/lib/modules/$KERNEL"
     ln -s usr/lib "$tmp/lib"
     for name in $list; do
-        modprobe -d "$KERNEL_DIR" -S "$KERNEL" --show-depends "$name" || die "kernel $KERNEL has no module $name"
+        modprobe -d "$KERNEL_DIR" -S "$KERNEL" --show-depends "${name%\?}" 2>/dev/null || [[ $name == *\? ]] ||
+            die "kernel $KERNEL has no module $name"
     done | awk '$1 == "insmod" { print $2 }' | sort -u | while read -r path; do
         # Decompressed: the guest's modprobe lacks xz, and decompression is slow under emulation.
         xz -dc "$path" >"$tmp/usr/lib/modules/$KERNEL/$(basename "$path" .xz)"
