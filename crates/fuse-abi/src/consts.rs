@@ -3,7 +3,7 @@
 /// Major version.
 pub const KERNEL_VERSION: u32 = 7;
 /// Minor version that this crate describes.
-pub const KERNEL_MINOR_VERSION: u32 = 45;
+pub const KERNEL_MINOR_VERSION: u32 = 46;
 /// The first minor version with a notification that expires all names.
 pub const MINOR_EXPIRE_ALL: u32 = 44;
 /// Node id of the root directory.

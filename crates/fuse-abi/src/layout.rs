@@ -1,5 +1,5 @@
 //! Compile-time checks of sizes and offsets. The numbers are those that a C compiler computes for the kernel's header
-//! `linux/fuse.h` (7.45) on a 64-bit machine.
+//! `linux/fuse.h` (7.46) on a 64-bit machine; the test in `kernel_header` has one compute them again.
 
 use core::mem::offset_of;
 
@@ -9,7 +9,13 @@ macro_rules! layout {
     ($($name:ident: $size:literal { $($field:ident @ $offset:literal),* $(,)? })*) => {$(
         const _: () = assert!(size_of::<$name>() == $size);
         $(const _: () = assert!(offset_of!($name, $field) == $offset);)*
-    )*};
+    )*
+
+        /// Name, size, and the names and offsets of the fields.
+        #[cfg(test)]
+        pub(crate) const STRUCTS: &[(&str, usize, &[(&str, usize)])] =
+            &[$((stringify!($name), $size, &[$((stringify!($field), $offset)),*])),*];
+    };
 }
 
 layout! {
@@ -110,7 +116,7 @@ layout! {
     SecctxHeader: 8 { size @ 0, nr_secctx @ 4 }
     ExtHeader: 8 { size @ 0, r#type @ 4 }
     SuppGroups: 4 { nr_groups @ 0 }
-    UringEntInOut: 32 { flags @ 0, commit_id @ 8, payload_sz @ 16, padding @ 20, reserved @ 24 }
+    UringEntInOut: 32 { flags @ 0, commit_id @ 8, payload_sz @ 16, offset @ 20, reserved @ 24 }
     UringReqHeader: 288 { in_out @ 0, op_in @ 128, ring_ent_in_out @ 256 }
     UringCmdReq: 24 { flags @ 0, commit_id @ 8, qid @ 16, padding @ 18 }
     SetxattrInCompat: 8 { size @ 0, flags @ 4 }

@@ -1,4 +1,4 @@
-//! The FUSE wire format, protocol 7.45: structures, opcodes and flags, parsed without panics.
+//! The FUSE wire format, protocol 7.46: structures, opcodes and flags, parsed without panics.
 //!
 //! This crate has no I/O and no policy. It parses the bytes that the kernel sends into a [`Request`], and has builders for
 //! replies, notifications and (for a mock kernel or a fuzzer) requests.
@@ -18,6 +18,8 @@ pub mod dirent;
 mod error;
 mod ext;
 mod flags;
+#[cfg(test)]
+mod kernel_header;
 mod layout;
 mod list;
 mod name;

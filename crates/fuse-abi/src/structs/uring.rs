@@ -9,8 +9,8 @@ wire! {
         pub commit_id: u64,
         /// Bytes used in the payload buffer.
         pub payload_sz: u32,
-        /// Zero; with a buffer pool (7.46) the offset of the payload in the pool, bytes.
-        pub padding: u32,
+        /// With a buffer pool (7.46) the offset of the payload in the pool in bytes, otherwise zero.
+        pub offset: u32,
         /// Zero.
         pub reserved: u64,
     }
