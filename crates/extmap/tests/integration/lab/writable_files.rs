@@ -214,7 +214,7 @@ fn written_ranges_are_read_and_reported() {
                     4 | 5 => {
                         let offset = offset / BLOCK * BLOCK;
                         let count = (length.next_multiple_of(BLOCK)) as usize;
-                        let mut room = vec![data[0]; count + BLOCK as usize];
+                        let room = vec![data[0]; count + BLOCK as usize];
                         let start = room.as_ptr().align_offset(BLOCK as usize);
                         let data = &room[start..start + count];
                         direct.write_all_at(data, offset).unwrap();
