@@ -47,7 +47,7 @@ const LEFT_OUT: &[&str] = &[
     "FUSE_WRITE_KILL_PRIV",
 ];
 
-/// What is checked: C expressions with their values, and the names in the header that they cover.
+/// The checked C expressions with their values, and the names in the header that they cover.
 #[derive(Default)]
 struct Expected {
     values: Vec<(String, u64)>,
