@@ -106,9 +106,12 @@ fn a_mirror_is_compared_with_its_source() {
             assert!(names.contains(name), "{names:?}");
         }
         cases.iter().filter(|case| case["skipped"].is_null()).for_each(check);
-        // Two ways through the daemon and back are not for nothing.
+        // Two ways through the daemon and back are not for nothing. On a busy machine the rounds may differ too much for a verdict.
         let create = cases.iter().find(|case| case["name"] == "create").unwrap();
-        assert_eq!(create["verdict"], "slower", "{create:#}");
+        assert!(
+            create["ratio"]["median"].as_f64() < Some(1.0) && create["verdict"] != "faster",
+            "{create:#}"
+        );
         check_page(&fs::read_to_string(&html).unwrap());
         assert!(is_empty(&dir));
         fs::remove_dir(&dir).unwrap();

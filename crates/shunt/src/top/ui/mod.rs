@@ -44,29 +44,29 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     }
 }
 
-/// The first line: the sums of all mounts, and what is unusual.
+/// The first line: what is unusual, before a narrow terminal cuts it off, and the sums of all mounts.
 fn summary(app: &App) -> Line<'static> {
     let mounts = &app.view.mounts;
     let sum = |read: fn(&super::view::Rates) -> f64| -> f64 {
         mounts.iter().filter_map(|mount| mount.rates()).map(read).sum()
     };
-    let mut spans = vec![
-        Span::styled("shunt top", NAME.add_modifier(Modifier::BOLD)),
-        format!(" {} mounts", mounts.len()).into(),
-        format!("  {} op/s", rate(sum(|rates| rates.operations_per_s))).into(),
-        format!("  read {}B/s", bytes(sum(|rates| rates.read_bytes_per_s))).into(),
-        format!("  written {}B/s", bytes(sum(|rates| rates.written_bytes_per_s))).into(),
-        format!("  every {:?}", app.interval).into(),
-    ];
-    let down = mounts.iter().filter(|mount| mount.up.is_none()).count();
-    if down > 0 {
-        spans.push(Span::styled(format!("  {down} without reply"), ALERT));
-    }
+    let mut spans = vec![Span::styled("shunt top", NAME.add_modifier(Modifier::BOLD))];
     if app.paused {
         spans.push(Span::styled("  PAUSED", ALERT));
     } else if let Some(late) = late(app, Instant::now()) {
         spans.push(Span::styled(format!("  {late} s old"), ALERT));
     }
+    let down = mounts.iter().filter(|mount| mount.up.is_none()).count();
+    if down > 0 {
+        spans.push(Span::styled(format!("  {down} without reply"), ALERT));
+    }
+    spans.extend([
+        format!("  {} mounts", mounts.len()).into(),
+        format!("  {} op/s", rate(sum(|rates| rates.operations_per_s))).into(),
+        format!("  read {}B/s", bytes(sum(|rates| rates.read_bytes_per_s))).into(),
+        format!("  written {}B/s", bytes(sum(|rates| rates.written_bytes_per_s))).into(),
+        format!("  every {:?}", app.interval).into(),
+    ]);
     Line::from(spans)
 }
 
