@@ -48,13 +48,10 @@ int fext_args_read(const struct fuse_req *req, u32 arg, u32 offset, void *dst, u
 static void fext_pages_fill(struct fuse_args *args, u32 offset, const void *src, u32 size)
 {
 	struct fuse_args_pages *ap = container_of(args, struct fuse_args_pages, args);
-	unsigned int count = ap->uses_folios ? ap->num_folios : ap->num_pages;
 	unsigned int i;
 
-	for (i = 0; i < count && size; i++) {
-		/* Both kinds of descriptor have a length and an offset. */
-		u32 length = ap->uses_folios ? ap->folio_descs[i].length : ap->descs[i].length;
-		u32 start = ap->uses_folios ? ap->folio_descs[i].offset : ap->descs[i].offset;
+	for (i = 0; i < fext_buffers(ap) && size; i++) {
+		u32 length = fext_buffer_length(ap, i), start = fext_buffer_offset(ap, i);
 
 		if (offset >= length) {
 			offset -= length;
@@ -63,12 +60,8 @@ static void fext_pages_fill(struct fuse_args *args, u32 offset, const void *src,
 		while (size && offset < length) {
 			u32 at = start + offset;
 			u32 n = min3(size, length - offset, (u32)(PAGE_SIZE - offset_in_page(at)));
-			char *page;
+			char *page = fext_buffer_map(ap, i, at);
 
-			if (ap->uses_folios)
-				page = kmap_local_folio(ap->folios[i], at);
-			else
-				page = kmap_local_page(ap->pages[i]) + at;
 			if (src)
 				memcpy(page, src, n);
 			else
