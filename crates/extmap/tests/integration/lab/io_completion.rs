@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Command;
 
+use super::aligned::Aligned;
 use super::disk::{BLOCK, Disk, extent, module_is_here};
 
 const FAILURES: &str = "/sys/kernel/debug/failslab";
@@ -53,9 +54,7 @@ fn write_direct(file: &File, blocks: u64, at: u64) {
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
     let direct = File::options().write(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
     let length = (blocks * BLOCK) as usize;
-    let room = vec![7; length + BLOCK as usize];
-    let start = room.as_ptr().align_offset(BLOCK as usize);
-    direct.write_all_at(&room[start..start + length], at * BLOCK).unwrap();
+    direct.write_all_at(&Aligned::new(length, 7), at * BLOCK).unwrap();
 }
 
 #[test]

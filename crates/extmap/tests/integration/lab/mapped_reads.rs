@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use super::aligned::Aligned;
 use super::disk::{BLOCK, Disk, extent, module_is_here};
 
 fn make(disk: &Disk, size: u64, extents: &[shunt_extmap::Extent]) -> (shunt_extmap::Connection, File) {
@@ -24,17 +25,14 @@ fn again(file: &File, flags: OFlags) -> File {
 }
 
 fn read_all(file: &File, size: usize, piece: usize) -> Vec<u8> {
-    // Aligned for direct I/O.
-    let mut room = vec![0; piece + BLOCK as usize];
-    let start = room.as_ptr().align_offset(BLOCK as usize);
-    let buffer = &mut room[start..start + piece];
+    let mut buffer = Aligned::new(piece, 0);
     let mut content = Vec::with_capacity(size);
     while content.len() < size {
-        let count = file.read_at(buffer, content.len() as u64).unwrap();
+        let count = file.read_at(&mut buffer, content.len() as u64).unwrap();
         assert!(count > 0, "ends at {} of {size}", content.len());
         content.extend(&buffer[..count]);
     }
-    assert_eq!(file.read_at(buffer, size.next_multiple_of(BLOCK as usize) as u64).unwrap(), 0);
+    assert_eq!(file.read_at(&mut buffer, size.next_multiple_of(BLOCK as usize) as u64).unwrap(), 0);
     content
 }
 

@@ -1,6 +1,7 @@
 //! Tests of the module itself, and of ext4 over it. They need the module: `lab/extmap` runs them in the lab, where it is
 //! loaded.
 
+mod aligned;
 mod connection_abort;
 mod disk;
 mod ext4;

@@ -9,6 +9,7 @@ use std::path::Path;
 use rustix::fs::{FallocateFlags, fallocate, syncfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use super::aligned::Aligned;
 use super::connection_abort::eventually;
 use super::disk::{BLOCK, Mount, module_is_here, run, spare_disk};
 use super::race::{number, workers::open};
@@ -22,11 +23,9 @@ fn write(path: &Path, step: usize, file: u8, (offset, length): (u64, u64), how: 
     match how {
         WriteMode::Cached => open(path, 0).unwrap().write_all_at(&data, offset).unwrap(),
         WriteMode::Direct => {
-            let mut room = vec![0; data.len() + BLOCK as usize];
-            let start = room.as_ptr().align_offset(BLOCK as usize);
-            let room = &mut room[start..start + data.len()];
+            let mut room = Aligned::new(data.len(), 0);
             room.copy_from_slice(&data);
-            open(path, libc::O_DIRECT).unwrap().write_all_at(room, offset).unwrap();
+            open(path, libc::O_DIRECT).unwrap().write_all_at(&room, offset).unwrap();
         }
         WriteMode::Mapped => {
             let (file, start) = (open(path, 0).unwrap(), offset / BLOCK * BLOCK);
@@ -89,13 +88,11 @@ fn work_that_is_recorded() {
         false => Mount::shunt(&image, "/tmp/cut", &["--data", "extmap"]),
     };
     let marks = open(&outer.path(workload_plan::MARK), libc::O_DIRECT).unwrap();
-    let mut room = vec![0; 2 * BLOCK as usize];
-    let start = room.as_ptr().align_offset(BLOCK as usize);
-    let mark = &mut room[start..start + BLOCK as usize];
+    let mut mark = Aligned::new(BLOCK as usize, 0);
     let steps = workload_plan::steps(number("CUT_SEED", 1), number("CUT_STEPS", 120) as usize);
     for (n, step) in steps.iter().enumerate() {
         mark[..8].copy_from_slice(&(n as u64 + 1).to_le_bytes());
-        marks.write_all_at(mark, 0).unwrap();
+        marks.write_all_at(&mark, 0).unwrap();
         do_step(&mounted.0, n, step);
     }
     drop(mounted);

@@ -8,6 +8,7 @@ use std::path::Path;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
+use super::aligned::Aligned;
 use super::disk::{BLOCK, Mount, module_is_here};
 use super::rng::Rng;
 use super::writes::{found, image, mount, unmount};
@@ -60,9 +61,7 @@ fn make(path: &Path, change: Change) {
         }
         Change::Direct(at, length, byte) => {
             let file = File::options().write(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
-            let room = vec![byte; length + BLOCK as usize];
-            let start = room.as_ptr().align_offset(BLOCK as usize);
-            file.write_all_at(&room[start..start + length], at).unwrap();
+            file.write_all_at(&Aligned::new(length, byte), at).unwrap();
         }
         Change::Mapped(at, length, byte) => write_mapped(&file, at, length, byte),
         Change::Truncate(size) => file.set_len(size).unwrap(),

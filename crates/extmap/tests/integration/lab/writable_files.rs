@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use shunt_extmap::{Connection, Extent, MappedFile, Upcall};
 
-use super::disk::{BLOCK, Disk, module_is_here};
+use super::aligned::Aligned;
+use super::disk::{BLOCK, Disk, forget_caches, module_is_here};
 use super::rng::Rng;
 
 /// State of a file in the test's file system.
@@ -214,11 +215,9 @@ fn written_ranges_are_read_and_reported() {
                     4 | 5 => {
                         let offset = offset / BLOCK * BLOCK;
                         let count = (length.next_multiple_of(BLOCK)) as usize;
-                        let room = vec![data[0]; count + BLOCK as usize];
-                        let start = room.as_ptr().align_offset(BLOCK as usize);
-                        let data = &room[start..start + count];
-                        direct.write_all_at(data, offset).unwrap();
-                        grow(&mut model, offset, data);
+                        let data = Aligned::new(count, data[0]);
+                        direct.write_all_at(&data, offset).unwrap();
+                        grow(&mut model, offset, &data);
                     }
                     6 if (offset as usize) < model.len() => {
                         let data = &data[..data.len().min(model.len() - offset as usize)];
@@ -291,20 +290,17 @@ fn written_blocks_beyond_the_end_read_as_zeros_after_growth() {
         let mapped = connection.writable_file(end as u64).unwrap();
         mapped.push(&[Extent { offset: 0, device, length: 32 * BLOCK, written: true }]).unwrap();
         let file = File::from(std::os::fd::AsFd::as_fd(&mapped).try_clone_to_owned().unwrap());
-        let room = vec![1; 2 * BLOCK as usize];
-        let start = room.as_ptr().align_offset(BLOCK as usize);
-        let data = &room[start..start + BLOCK as usize];
+        let data = Aligned::new(BLOCK as usize, 1);
         let writer = again(&file, if direct { libc::O_DIRECT } else { 0 });
-        writer.write_all_at(data, at as u64).unwrap();
+        writer.write_all_at(&data, at as u64).unwrap();
         let mut model =
             disk.content(end as u64, &[Extent { offset: 0, device, length: BLOCK * 2, written: true }]);
         model.truncate(end);
         model.resize(at, 0);
-        model.extend_from_slice(data);
+        model.extend_from_slice(&data);
         assert_eq!(differ(&read_all(&file), &model), None, "direct: {direct}");
         // Not by fsync, which asks the owner of the file: no thread here answers.
-        rustix::fs::sync();
-        std::fs::write("/proc/sys/vm/drop_caches", "1").unwrap();
+        forget_caches();
         assert_eq!(differ(&read_all(&file), &model), None, "direct: {direct}, from the device");
     }
 }

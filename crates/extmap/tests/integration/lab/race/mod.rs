@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::aligned::Aligned;
 use super::connection_abort::eventually;
 use super::disk::{BLOCK, Mount, forget_caches, module_is_here, run};
 use super::rng::Rng;
@@ -72,10 +73,8 @@ fn content(path: &Path, file: u8) -> Vec<u8> {
     tagged_content::check(file, 0, &cached).unwrap_or_else(|why| panic!("at rest: {why}"));
     forget_caches();
     assert!(fs::read(path).unwrap() == cached, "file {file} differs between the device and the cache");
-    let mut room = vec![0; cached.len() + 2 * BLOCK as usize];
-    let start = room.as_ptr().align_offset(BLOCK as usize);
-    let direct = &mut room[start..start + cached.len().next_multiple_of(BLOCK as usize)];
-    let count = open(path, libc::O_DIRECT).unwrap().read_at(direct, 0).unwrap();
+    let mut direct = Aligned::new(cached.len().next_multiple_of(BLOCK as usize), 0);
+    let count = open(path, libc::O_DIRECT).unwrap().read_at(&mut direct, 0).unwrap();
     assert!(direct[..count] == cached[..], "file {file} differs between direct and cached reads");
     cached
 }

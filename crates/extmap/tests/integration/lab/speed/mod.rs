@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use super::aligned::Aligned;
 use super::disk::{Mount, run, spare_disk};
 
 /// Number of rounds; each runs both implementations once.
@@ -38,22 +39,6 @@ fn disks_alike(fill: fn(&Path)) -> Option<[PathBuf; 2]> {
         fill(&Mount::kernel(disk, "/tmp/filled", "rw").0);
     }
     Some(disks)
-}
-
-/// Page-aligned buffer.
-struct Aligned(Vec<u8>, usize);
-
-impl Aligned {
-    fn new(length: usize, byte: u8) -> Self {
-        let room = vec![byte; length + PAGE];
-        let start = room.as_ptr().align_offset(PAGE);
-        Self(room, start)
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        let length = self.0.len() - PAGE;
-        &mut self.0[self.1..][..length]
-    }
 }
 
 fn open(path: &Path, write: bool, direct: bool) -> File {

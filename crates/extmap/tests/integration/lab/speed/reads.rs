@@ -20,7 +20,7 @@ fn sequential(root: &Path, direct: bool) -> f64 {
     forget_caches();
     let (file, mut room) = (open(&root.join("large"), false, direct), Aligned::new(PIECE, 0));
     let pieces = (0..SIZE).step_by(PIECE);
-    rate((SIZE >> 20) as f64, || pieces.for_each(|at| file.read_exact_at(room.bytes(), at).unwrap()))
+    rate((SIZE >> 20) as f64, || pieces.for_each(|at| file.read_exact_at(&mut room, at).unwrap()))
 }
 
 /// Returns pages per second.
@@ -28,7 +28,7 @@ fn random(root: &Path, direct: bool) -> f64 {
     forget_caches();
     let (file, mut room) = (open(&root.join("large"), false, direct), Aligned::new(PAGE, 0));
     rate(RANDOM as f64, || {
-        random_pages(RANDOM).for_each(|at| file.read_exact_at(room.bytes(), at).unwrap());
+        random_pages(RANDOM).for_each(|at| file.read_exact_at(&mut room, at).unwrap());
     })
 }
 

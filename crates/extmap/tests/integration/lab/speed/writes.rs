@@ -18,9 +18,9 @@ fn sequential(root: &Path, new: bool, direct: bool) -> f64 {
         let _ = std::fs::remove_file(&path);
     }
     forget_caches();
-    let (file, mut data) = (open(&path, true, direct), Aligned::new(PIECE, 5));
+    let (file, data) = (open(&path, true, direct), Aligned::new(PIECE, 5));
     rate((SIZE >> 20) as f64, || {
-        (0..SIZE).step_by(PIECE).for_each(|at| file.write_all_at(data.bytes(), at).unwrap());
+        (0..SIZE).step_by(PIECE).for_each(|at| file.write_all_at(&data, at).unwrap());
         file.sync_all().unwrap();
     })
 }
@@ -28,9 +28,9 @@ fn sequential(root: &Path, new: bool, direct: bool) -> f64 {
 /// Returns pages per second including fsync, for an overwrite.
 fn random(root: &Path, direct: bool) -> f64 {
     forget_caches();
-    let (file, mut data) = (open(&root.join("large"), true, direct), Aligned::new(PAGE, 6));
+    let (file, data) = (open(&root.join("large"), true, direct), Aligned::new(PAGE, 6));
     rate(RANDOM as f64, || {
-        random_pages(RANDOM).for_each(|at| file.write_all_at(data.bytes(), at).unwrap());
+        random_pages(RANDOM).for_each(|at| file.write_all_at(&data, at).unwrap());
         file.sync_all().unwrap();
     })
 }
