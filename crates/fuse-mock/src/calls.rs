@@ -4,9 +4,8 @@ use std::ffi::CString;
 
 use shunt_fuse::{Errno, Name};
 use shunt_fuse_abi as abi;
-use shunt_fuse_abi::Wire;
 use shunt_fuse_abi::dirent::Records;
-use shunt_fuse_abi::{Attr, AttrOut, EntryOut, OpenOut, Operation, SetattrIn, SetattrValid};
+use shunt_fuse_abi::{Attr, AttrOut, EntryOut, OpenOut, Operation, SetattrIn, SetattrValid, Wire};
 
 use crate::check::Expected;
 use crate::kernel::MockKernel;

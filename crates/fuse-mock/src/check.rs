@@ -2,9 +2,8 @@
 //! counts.
 
 use shunt_fuse_abi as abi;
-use shunt_fuse_abi::Wire;
 use shunt_fuse_abi::dirent::Records;
-use shunt_fuse_abi::{Attr, AttrOut, EntryOut, Opcode, OpenOut, Operation};
+use shunt_fuse_abi::{Attr, AttrOut, EntryOut, Opcode, OpenOut, Operation, Wire};
 
 use crate::icache::{NodeCache, attr_fault};
 

@@ -12,8 +12,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::{Condvar, Mutex};
 use shunt_fuse::Errno;
 use shunt_fuse_abi as abi;
-use shunt_fuse_abi::Wire;
-use shunt_fuse_abi::{InHeader, InitFlags, InitOut, Operation, OutHeader, RequestBuilder};
+use shunt_fuse_abi::{InHeader, InitFlags, InitOut, Operation, OutHeader, RequestBuilder, Wire};
 
 use crate::caller::Caller;
 use crate::check::Expected;

@@ -1,9 +1,8 @@
 //! Parser for notifications, with the kernel's checks.
 
-use shunt_fuse_abi::Wire;
 use shunt_fuse_abi::{
     NotifyCode, NotifyDeleteOut, NotifyInvalEntryOut, NotifyInvalInodeOut, NotifyPollWakeupOut,
-    NotifyPruneOut, NotifyRetrieveOut, NotifyStoreOut,
+    NotifyPruneOut, NotifyRetrieveOut, NotifyStoreOut, Wire,
 };
 
 /// A notification of the server.

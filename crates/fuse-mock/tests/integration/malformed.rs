@@ -5,8 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use shunt_fuse::{Config, Errno, Profile};
 use shunt_fuse_abi as abi;
-use shunt_fuse_abi::Wire;
-use shunt_fuse_abi::{InHeader, Name, Opcode, Operation, RequestBuilder};
+use shunt_fuse_abi::{InHeader, Name, Opcode, Operation, RequestBuilder, Wire};
 use shunt_fuse_mock::Served;
 use shunt_fuse_mock::memfs::{Limits, MemFs};
 

@@ -6,8 +6,7 @@ use std::fmt::Write;
 use parking_lot::Mutex;
 use shunt_fuse::*;
 use shunt_fuse_abi as abi;
-use shunt_fuse_abi::Wire;
-use shunt_fuse_abi::{InitFlags, Operation as Op};
+use shunt_fuse_abi::{InitFlags, Operation as Op, Wire};
 use shunt_fuse_mock::Served;
 
 /// A file system that records its calls.

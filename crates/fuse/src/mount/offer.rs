@@ -2,8 +2,7 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use shunt_fuse_abi::Wire;
-use shunt_fuse_abi::{InHeader, InitFlags, InitIn};
+use shunt_fuse_abi::{InHeader, InitFlags, InitIn, Wire};
 
 use super::{MountError, MountMethod, MountOptions, prepare};
 

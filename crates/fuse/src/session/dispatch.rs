@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use shunt_fuse_abi as abi;
-use shunt_fuse_abi::Wire;
-use shunt_fuse_abi::{Opcode, Operation, SetattrValid};
+use shunt_fuse_abi::{Opcode, Operation, SetattrValid, Wire};
 
 use super::{FileSystem, Handle, Request};
 use crate::api::*;

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustix::io::Errno;
 use shunt_fuse_abi as abi;
-use shunt_fuse_abi::Wire;
-use shunt_fuse_abi::{InHeader, InitIn, Opcode, ParseContext};
+use shunt_fuse_abi::{InHeader, InitIn, Opcode, ParseContext, Wire};
 
 use super::{Agreed, Connection, Handle, Session, TransportInUse};
 use crate::negotiate::{Circumstances, Outcome, negotiate};

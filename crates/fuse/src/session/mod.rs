@@ -37,8 +37,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use shunt_fuse_abi as abi;
-use shunt_fuse_abi::Wire;
-use shunt_fuse_abi::{InitFlags, OutHeader, ParseContext};
+use shunt_fuse_abi::{InitFlags, OutHeader, ParseContext, Wire};
 
 pub use caches::{Caches, Caching};
 pub use callers::CallerStatistics;

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::pipe::SpliceFlags;
 use shunt_fuse_abi as abi;
-use shunt_fuse_abi::Wire;
-use shunt_fuse_abi::{InHeader, Opcode, OutHeader, WriteIn};
+use shunt_fuse_abi::{InHeader, Opcode, OutHeader, Wire, WriteIn};
 
 use super::Channel;
 use super::buffer::BufferPool;

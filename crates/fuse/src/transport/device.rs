@@ -4,9 +4,8 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
-use shunt_fuse_abi::Wire;
 use shunt_fuse_abi::notify::Notification;
-use shunt_fuse_abi::{BackingMap, OutHeader};
+use shunt_fuse_abi::{BackingMap, OutHeader, Wire};
 
 /// Maximum size of a message that is assembled in one buffer before it is sent. All replies but data and listings are shorter.
 const MAX_ASSEMBLED_BYTES: usize = 512;

@@ -4,8 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use shunt_fuse_abi::Wire;
-use shunt_fuse_abi::{InHeader, InitIn, Opcode, OutHeader};
+use shunt_fuse_abi::{InHeader, InitIn, Opcode, OutHeader, Wire};
 use vhost_user_backend::{VhostUserBackend, VringRwLock, VringT};
 use virtio_queue::QueueT;
 use vm_memory::{Bytes, GuestAddress, GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};

@@ -2,7 +2,6 @@
 
 use std::ffi::CStr;
 
-use shunt_fuse_abi::Wire;
 use shunt_fuse_abi::*;
 
 /// Input for any operation. The strings end with a NUL.

@@ -1,7 +1,6 @@
 //! Classification of requests by their header, before they are parsed.
 
-use shunt_fuse_abi::Wire;
-use shunt_fuse_abi::{GetattrFlags, GetattrIn, InHeader, LkIn, Opcode};
+use shunt_fuse_abi::{GetattrFlags, GetattrIn, InHeader, LkIn, Opcode, Wire};
 
 /// Reports whether a request is mostly sent for regular files. GETATTR carries an open file only before a read, write or seek in
 /// it.
@@ -14,9 +13,9 @@ pub(super) fn is_of_regular_file(header: &InHeader, message: &[u8]) -> bool {
             true
         }
         Some(Getattr) => {
-            message.get(InHeader::SIZE..).and_then(|body| GetattrIn::read_from_prefix(body)).is_some_and(
-                |(arg, _)| GetattrFlags::from_bits_retain(arg.getattr_flags).contains(GetattrFlags::FH),
-            )
+            message.get(InHeader::SIZE..).and_then(GetattrIn::read_from_prefix).is_some_and(|(arg, _)| {
+                GetattrFlags::from_bits_retain(arg.getattr_flags).contains(GetattrFlags::FH)
+            })
         }
         _ => false,
     }
@@ -27,6 +26,6 @@ pub(super) fn waits_for_lock(header: &InHeader, message: &[u8]) -> bool {
     header.opcode == Opcode::Setlkw.as_raw()
         && message
             .get(InHeader::SIZE..)
-            .and_then(|body| LkIn::read_from_prefix(body))
+            .and_then(LkIn::read_from_prefix)
             .is_none_or(|(arg, _)| arg.lk.r#type != libc::F_UNLCK as u32)
 }

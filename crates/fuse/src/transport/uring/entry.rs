@@ -10,8 +10,7 @@ use std::thread::{self, ThreadId};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use shunt_fuse_abi as abi;
-use shunt_fuse_abi::Wire;
-use shunt_fuse_abi::{InHeader, OutHeader, UringEntInOut, UringReqHeader};
+use shunt_fuse_abi::{InHeader, OutHeader, UringEntInOut, UringReqHeader, Wire};
 
 use super::memory::Memory;
 use super::queue::{Queue, Work};

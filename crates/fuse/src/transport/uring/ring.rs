@@ -7,9 +7,8 @@ use io_uring::register::Restriction;
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::io::Errno;
-use shunt_fuse_abi::UringCmdReq;
-use shunt_fuse_abi::Wire;
 use shunt_fuse_abi::consts::{IO_URING_CMD_COMMIT_AND_FETCH, IO_URING_CMD_REGISTER};
+use shunt_fuse_abi::{UringCmdReq, Wire};
 
 use crate::transport::device::Device;
 

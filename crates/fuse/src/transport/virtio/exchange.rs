@@ -9,8 +9,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use shunt_fuse_abi as abi;
-use shunt_fuse_abi::Wire;
-use shunt_fuse_abi::{InHeader, Opcode, OutHeader, WriteIn};
+use shunt_fuse_abi::{InHeader, Opcode, OutHeader, Wire, WriteIn};
 
 use super::chain::Chain;
 use super::queue::Queue;

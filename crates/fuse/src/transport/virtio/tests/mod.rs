@@ -8,8 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::MemfdFlags;
-use shunt_fuse_abi::Wire;
-use shunt_fuse_abi::{InHeader, InitIn, Opcode, OutHeader};
+use shunt_fuse_abi::{InHeader, InitIn, Opcode, OutHeader, Wire};
 use vhost_user_backend::{VhostUserBackend, VringRwLock, VringT};
 use vmm_sys_util::epoll::EventSet;
 
