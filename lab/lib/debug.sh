@@ -1,8 +1,10 @@
-# A debug kernel with lockdep and KASAN, from Debian's 6.12 source and with only the options that the guest needs
-# (lab/debug.config). Built once, into the cache: 22 minutes on two busy processors; 2 GB, and 6 GB during the build.
+# A debug kernel with lockdep and KASAN for a kernel of lab/kernels, from Debian's source of that version and with only the options
+# that the guest needs (lab/debug.config). Built once, into the cache: 22 minutes on two busy processors; 2 GB, and 6 GB during the
+# build.
 # shellcheck shell=bash
 
-readonly DEBUG_NEEDS=(gcc-12:gcc-12 make:make flex:flex bison:bison bc:bc xz:xz-utils pahole:pahole rsync:rsync)
+# Packages of the build, besides the compiler.
+readonly DEBUG_NEEDS=(make:make flex:flex bison:bison bc:bc xz:xz-utils pahole:pahole rsync:rsync)
 
 debug_setup() {
     local need missing=()
@@ -14,55 +16,63 @@ debug_setup() {
     install_packages "${missing[@]}"
 }
 
-# Unpacks the source of kernel version $1 at $2.
-debug_source() {
-    local version=$1 dir=$2 tmp package
-    package=$(apt-cache madison linux-source-6.12 | awk -v version="$version" '$3 ~ "^" version "-" { print $3; exit }')
-    [ -n "$package" ] || die "the package lists know no source of kernel $version"
-    tmp=$(mktemp -d "$LAB_CACHE/fetch.XXXXXX")
-    say "fetching linux-source-6.12 $package"
-    if ! (cd "$tmp" && apt-get -qq -o APT::Sandbox::User=root download "linux-source-6.12=$package") >&2 ||
-        ! dpkg -x "$tmp"/*.deb "$tmp/root" || ! mkdir -p "$dir" ||
-        ! tar -C "$dir" --strip-components=1 -xJf "$tmp/root/usr/src/linux-source-6.12.tar.xz"; then
-        rm -rf "$tmp" "$dir"
-        die "cannot fetch the source of kernel $version"
-    fi
-    rm -rf "$tmp"
+# Unpacks the source of the kernel at $1: of its version, built for the same suite.
+debug_source() { # DIRECTORY
+    local dir=$1 version=${KERNEL%%[+-]*} series suite package revision
+    series=${version%.*}
+    suite=${KERNEL#*+deb} suite=${suite%%-*}
+    package=linux-source-$series
+    archive_update_for "$package"
+    # The revision of a package for Debian 12 ends in ~deb12u1 or ~bpo12+1, that of one for Debian 13 in ~bpo13+1 or in nothing.
+    revision=$(archive apt-cache madison "$package" | awk -v version="$version" -v suite="$suite" '
+        $3 !~ "^" version "-" { next }
+        $3 ~ "~(deb|bpo)" suite { print $3; found = 1; exit }
+        $3 !~ "~" && !other { other = $3 }
+        END { if (!found && other) print other }')
+    [ -n "$revision" ] || die "Debian's archive has no source of kernel $version"
+    archive_unpack "$dir.source" "$package=$revision"
+    mkdir -p "$dir"
+    tar -C "$dir" --strip-components=1 -xJf "$dir.source/usr/src/$package.tar.xz" || die "cannot unpack the source of kernel $version"
+    rm -rf "$dir.source"
 }
 
-# Checks that all options of lab/debug.config are set: kconfig silently drops an option with a missing dependency.
-debug_check() {
+# Checks that all options of lab/debug.config are set: kconfig silently drops an option with a missing dependency. An option that
+# some kernels of the lab lack has "?" after its name.
+debug_check() { # DIRECTORY
     local want
-    grep '^CONFIG_.*=[^n]' "$LAB/debug.config" | while read -r want; do
+    grep '^CONFIG_[A-Z0-9_]*=[^n]' "$LAB/debug.config" | while read -r want; do
         grep -qx "$want" "$1/.config" || { say "the configuration lacks $want"; return 1; }
     done
 }
 
-# Sets KERNEL to the debug kernel's version; builds it if it is not in the cache.
+# Sets KERNEL to the version of the debug kernel for $LAB_KERNEL; builds it if it is not in the cache.
 debug_find() {
-    local version dir build lock
+    local stock dir build new lock
     debug_setup
     kernel_find
-    version=${KERNEL%%[+-]*}
-    KERNEL=$version-debug
-    dir=$LAB_CACHE/linux-$KERNEL build=$LAB_CACHE/debug-build
+    headers_find
+    stock=$KERNEL
+    KERNEL=${stock%%[+-]*}-debug
+    dir=$LAB_CACHE/linux-$KERNEL build=$LAB_CACHE/build-$KERNEL new=$LAB_CACHE/new-$KERNEL
     exec {lock}>"$LAB_CACHE/debug.lock"
     flock "$lock"
     if [ ! -d "$dir" ]; then
-        [ -f "$build/Makefile" ] || debug_source "$version" "$build"
-        local make=(make -s -C "$build" CC=gcc-12 HOSTCC=gcc-12 LOCALVERSION=-debug)
-        if ! "${make[@]}" KCONFIG_ALLCONFIG="$LAB/debug.config" allnoconfig >"$LAB_CACHE/debug.log" 2>&1 ||
+        [ -f "$build/Makefile" ] || KERNEL=$stock debug_source "$build"
+        local log=$LAB_CACHE/$KERNEL.log
+        local make=(make -s -C "$build" CC="$COMPILER" HOSTCC="$COMPILER" LOCALVERSION=-debug)
+        sed 's/?=/=/' "$LAB/debug.config" >"$build/debug.config"
+        if ! compiler_run "$build" "${make[@]}" KCONFIG_ALLCONFIG="$build/debug.config" allnoconfig >"$log" 2>&1 ||
             ! debug_check "$build" || ! say "building kernel $KERNEL" ||
-            ! "${make[@]}" -j"$(nproc)" bzImage modules modules_prepare >>"$LAB_CACHE/debug.log" 2>&1; then
-            die "the debug kernel does not build: $LAB_CACHE/debug.log"
+            ! compiler_run "$build" "${make[@]}" -j"$(nproc)" bzImage modules modules_prepare >>"$log" 2>&1; then
+            die "the debug kernel does not build: $log"
         fi
-        mkdir -p "$LAB_CACHE/debug-new/boot"
-        cp "$build/arch/x86/boot/bzImage" "$LAB_CACHE/debug-new/boot/vmlinuz-$KERNEL"
+        mkdir -p "$new/boot"
+        cp "$build/arch/x86/boot/bzImage" "$new/boot/vmlinuz-$KERNEL"
         # Needed to build modules: headers, scripts, and the BTF in vmlinux.
         rm -f "$build"/vmlinux.o "$build"/.tmp_vmlinux* && find "$build" -name '*.o' -not -path '*/scripts/*' \
             -not -path '*/tools/*' -delete
-        mv "$build" "$LAB_CACHE/debug-new/build"
-        mv -T "$LAB_CACHE/debug-new" "$dir"
+        mv "$build" "$new/build"
+        mv -T "$new" "$dir"
     fi
     exec {lock}>&-
 }

@@ -21,9 +21,9 @@ build_setup() {
 headers_find() {
     local lock root=$LAB_CACHE/headers-$KERNEL short=${KERNEL%-amd64}
     HEADERS=$KERNEL_DIR/build
-    # A kernel built here includes them.
+    # A kernel built here (lab/lib/debug.sh) includes them.
     if [ -d "$HEADERS" ]; then
-        COMPILER=${DEBUG_NEEDS[0]%%:*}
+        COMPILER=$(sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ ]*\) .*/\1/p' "$HEADERS/.config")
         return 0
     fi
     HEADERS=$root/usr/src/linux-headers-$KERNEL
@@ -40,35 +40,42 @@ headers_find() {
     [ -n "$COMPILER" ] || die "$HEADERS/.kernelvariables names no compiler"
 }
 
-# Runs make in the directory of a module, for $KERNEL: here, or where this machine lacks the compiler, in a root of Debian 13.
+# Runs make in the directory of a module, for $KERNEL.
 module_make() { # DIRECTORY ARGUMENT...
     local dir=$1
     shift
+    compiler_run "$dir" make -s -C "$dir" "$@" KDIR="$HEADERS" CC="$COMPILER"
+}
+
+# Runs a command that needs $COMPILER: here, or where this machine lacks that compiler, in a root of Debian 13. That root has the
+# cache and a directory at the paths that they have here.
+compiler_run() { # DIRECTORY COMMAND...
+    local dir=$1
+    shift
     if command -v "$COMPILER" >/dev/null; then
-        make -s -C "$dir" "$@" KDIR="$HEADERS" CC="$COMPILER"
+        "$@"
     else
-        builder_run "$dir" make -s -C "$dir" "$@" KDIR="$HEADERS" CC="$COMPILER"
+        builder_run "$dir" "$@"
     fi
 }
 
-# Creates a root of Debian 13 in the cache, for modules of kernels that were built by its compiler: 400 MB.
+# Creates a root of Debian 13 in the cache, for kernels that were built by its compiler: 400 MB.
 builder_find() {
-    local lock
-    BUILDER=$LAB_CACHE/builder
+    local lock packages=$COMPILER,make,pahole,bpftool,libc6-dev,gawk,flex,bison,bc,libelf-dev,zlib1g-dev,perl,python3-minimal,rsync,xz-utils
+    BUILDER=$LAB_CACHE/builder-$(cksum <<<"$packages" | cut -d' ' -f1)
     exec {lock}>"$LAB_CACHE/builder.lock"
     flock "$lock"
     if [ ! -d "$BUILDER" ]; then
         command -v mmdebstrap >/dev/null || install_packages mmdebstrap
         say "creating a root of Debian 13 with $COMPILER"
         rm -rf "$BUILDER.new"
-        mmdebstrap --quiet --variant=apt --include="$COMPILER,make,pahole,bpftool,libc6-dev,gawk" trixie "$BUILDER.new" >&2 ||
+        mmdebstrap --quiet --variant=apt --include="$packages" trixie "$BUILDER.new" >&2 ||
             die "cannot create a root of Debian 13"
         mv -T "$BUILDER.new" "$BUILDER"
     fi
     exec {lock}>&-
 }
 
-# Runs a command in that root, with the cache and a directory at the paths that they have here.
 builder_run() { # DIRECTORY COMMAND...
     local dir=$1
     shift

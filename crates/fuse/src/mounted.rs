@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use rustix::fs::{Mode, OFlags};
 
 use crate::guardian::{Guardian, GuardianError, HandOver, Watch};
+use crate::mount::bdi::BdiTuning;
 use crate::mount::{self, MountError, MountMethod, MountOptions, MountPoint, Unmount};
 use crate::negotiate::{Config, NegotiationError};
 use crate::session::FileSystem;
@@ -180,6 +181,7 @@ pub fn connect(
         mount.unmount(Unmount::Lazy).ok();
         return Err(error.into());
     }
+    raise_read_ahead(&mount, &config, agreed.handle().negotiated().max_readahead);
     let point = mount.clone();
     agreed.handle().set_mountpoint(move || open_root(&point));
     Ok(Connected { mount, method, agreed, guard })
@@ -243,6 +245,18 @@ fn run<F: FileSystem>(session: Session<F>) -> Result<Serving, MountSessionError>
     let handle = session.handle();
     let serving = thread::Builder::new().name("shunt-session".into()).spawn(move || session.run())?;
     Ok((handle, serving))
+}
+
+/// Widens the read-ahead window beyond the `offered` bytes, to which INIT limits it.
+fn raise_read_ahead(mount: &MountPoint, config: &Config, offered: u32) {
+    if config.max_readahead <= offered {
+        return;
+    }
+    let kib = config.max_readahead / 1024;
+    let wider = BdiTuning { read_ahead_kb: Some(kib), ..Default::default() };
+    for (name, _, error) in wider.apply(mount).refused {
+        tracing::debug!("cannot set {name} to {kib}: {error}; it stays at {}", offered / 1024);
+    }
 }
 
 /// Opens the root of a mount, and fails where another mount covers it.

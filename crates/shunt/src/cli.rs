@@ -690,6 +690,11 @@ mod tests {
             let (args, _) = mirror(&format!("shunt mirror /a /b {options}"));
             assert_eq!(args.mount.busy_poll, BusyPollArg::Off, "{options}");
         }
+        for options in
+            ["--read-ahead 64K", "--max-readahead 64K", "-o read_ahead=64K", "-o max_readahead=65536"]
+        {
+            assert_eq!(volume_mount(options).mount.read_ahead, 64 << 10, "{options}");
+        }
         for options in ["--no-kernel-cache", "--ask-always", "-o no_kernel_cache", "-o ask_always"] {
             let options = format!("--extension builtin {options}");
             assert!(volume_mount(&options).no_kernel_cache, "{options}");

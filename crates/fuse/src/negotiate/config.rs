@@ -158,7 +158,11 @@ impl Config {
         self
     }
 
-    /// Sets the maximum read-ahead in bytes.
+    /// Sets the read-ahead window in bytes, 1 MiB by default: how far ahead of a program that reads in sequence the kernel
+    /// reads, and how much a page fault of a mapped file reads.
+    ///
+    /// The kernel offers 128 KiB in INIT, of which a server may only take less. More is set in `/sys/class/bdi`, where root
+    /// mounts; elsewhere the window is what the kernel offers.
     pub fn max_readahead(mut self, bytes: u32) -> Self {
         self.max_readahead = bytes;
         self

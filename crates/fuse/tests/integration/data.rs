@@ -1,6 +1,7 @@
 //! Tests of data integrity: copied or spliced, of every size, from memory and from files.
 
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -244,4 +245,22 @@ fn a_small_max_write_is_kept() {
         assert!(fixture.count(Opcode::Write) >= 13);
         assert_same(&fixture.fs.content(node), &pattern(100_000, 8), "written");
     });
+}
+
+/// The kernel alone would read 128 KiB ahead, with a request each.
+#[test]
+fn read_ahead_is_as_wide_as_configured() {
+    let requests = |window: u32| {
+        let mut count = 0;
+        let fs = one(leaked(pattern(8 << 20, 5)), OpenAs::Cached).0;
+        run_with(Plan::writeback().config(|config| config.max_readahead(window)), fs, |fixture| {
+            let mut file = File::open(fixture.path("x")).unwrap();
+            let mut part = vec![0; 32 << 10];
+            while file.read(&mut part).unwrap() > 0 {}
+            count = fixture.count(Opcode::Read);
+        });
+        count
+    };
+    let (narrow, kernels, wide) = (requests(64 << 10), requests(128 << 10), requests(1 << 20));
+    assert!(narrow >= 120 && (60..120).contains(&kernels) && wide <= 16, "{narrow}, {kernels}, {wide}");
 }

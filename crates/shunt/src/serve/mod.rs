@@ -121,7 +121,7 @@ pub struct Service<F> {
     pub cache: String,
     /// The reason, if passthrough is switched off.
     pub passthrough_off: Option<String>,
-    /// Settings of readahead and writeback.
+    /// Settings of writeback.
     pub tuning: BdiTuning,
     /// The block device that it lies on.
     pub block: Option<Block>,
@@ -362,6 +362,7 @@ fn wait(mounted: Mounted, args: &MountArgs) -> Result<()> {
 fn configured<F>(service: &Service<F>, args: &MountArgs) -> Config {
     let busy_poll = args.busy_poll == BusyPollArg::Auto;
     let config = service.config.clone().busy_poll(busy_poll).transport(args.transport.into());
+    let config = config.max_readahead(args.read_ahead);
     // A sandboxed process can create no rings, so all of them are created ahead.
     let config = config.rings_ahead(service.sandbox.is_some());
     let Some(threads) = args.threads.map(usize::from) else { return config };

@@ -92,7 +92,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
             // With the default, writers may dirty one percent of memory and are throttled hard.
             max_ratio: writable.then_some(100),
             strict_limit: writable.then_some(false),
-            read_ahead_kb: Some(1024),
+            ..Default::default()
         },
         sandbox: Some(SandboxKind::Image { kernel, kept }),
         block,
