@@ -30,7 +30,13 @@ impl Programs {
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Info, say)));
         let elf = PROGRAMS.ok_or(LsmError::Absent)?;
         let object = ObjectBuilder::default().open_memory(elf).and_then(libbpf_rs::OpenObject::load);
-        let object = object.map_err(refused)?;
+        let object = object.map_err(|error| match error.kind() {
+            // Also the verdict of the verifier, whose reason is in its log only.
+            libbpf_rs::ErrorKind::PermissionDenied | libbpf_rs::ErrorKind::InvalidInput => {
+                LsmError::Refused(format!("{error:#}; -vv shows the verifier's log"))
+            }
+            _ => refused(error),
+        })?;
         let links = object.progs_mut().map(|program| program.attach()).collect::<Result<Vec<_>, _>>();
         let programs = Self { _links: links.map_err(refused)?, object };
         programs.are_run().then_some(programs).ok_or(LsmError::NotRun)
