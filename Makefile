@@ -19,8 +19,8 @@ help:
 	@echo "make volume-soak  run users on three machines with real servers for TIME=$(TIME), while networks, daemons and servers fail"
 	@echo "make soak     run all open-ended tests, in shares of TIME=$(TIME): a tree of FILES=$(FILES), crash, fuzz, takeover, models, databases"
 	@echo "make bench    measure all published numbers, beside other file systems; writes bench/report.html"
-	@echo "make lab      run the mount tests on Debian's stock 6.12 kernel, in QEMU"
-	@echo "make lab-debug  build a 6.12 kernel with lockdep and KASAN, and run the tests of the extension on it"
+	@echo "make lab      run all tests that depend on the kernel on Debian's kernels of lab/kernels, in QEMU"
+	@echo "make lab-debug  build kernels with lockdep and KASAN, the oldest and the newest of lab/kernels, and test the modules on them"
 	@echo "make extmap-race  race accesses to files that the kernel writes past the daemon, with power cuts, in the lab, for TIME=$(TIME)"
 	@echo "make fuzz     fuzz the wire format, the session and ext4 images for TIME=$(TIME)"
 	@echo "make lint     check formatting, clippy, rustdoc, import cycles, names and comments, and what a small file system compiles"
@@ -76,16 +76,11 @@ extmap-race:
 	@scripts/extmap-race $(TIME)
 
 lab-debug:
-	@lab/debug --stress
+	@lab/matrix --debug
 
 lab:
 	@tests/setup
-	@lab/suite
-	@lab/dkms
-	@lab/extension --long
-	@lab/extmap
-	@lab/virtiofs --long
-	@TIME=30 lab/policy
+	@lab/matrix
 
 fuzz:
 	@scripts/fuzz $(TIME)
