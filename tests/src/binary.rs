@@ -13,7 +13,7 @@ pub fn shunt() -> PathBuf {
         return given.into();
     }
     if std::env::var_os("SHUNT_LAB").is_some() {
-        return "shunt".into();
+        return "/usr/bin/shunt".into();
     }
     // A test executable is in <profile>/deps/, the command in <profile>/.
     let test = std::env::current_exe().expect("the path of this program");

@@ -19,6 +19,11 @@ pub fn limit(usual: Duration) -> Duration {
     usual * *FACTOR * crowd()
 }
 
+/// Returns a pause between disturbances, so long in the lab's emulator that the disturbed programs get on.
+pub fn pause(usual: Duration) -> Duration {
+    usual * *FACTOR
+}
+
 /// Returns a limit in seconds, scaled by the speed of this machine.
 pub fn seconds(usual: u64) -> Duration {
     limit(Duration::from_secs(usual))

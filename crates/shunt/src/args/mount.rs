@@ -109,6 +109,10 @@ pub struct MountArgs {
     #[arg(long, hide = true)]
     pub probe: bool,
 
+    /// Copy all data that goes through the daemon, for comparison with splice
+    #[arg(long, hide = true)]
+    pub no_splice: bool,
+
     /// Number of daemons that may end within ten seconds before the guardian gives up
     #[arg(long, hide = true, value_name = "N", default_value_t = 5)]
     pub crashes: u32,

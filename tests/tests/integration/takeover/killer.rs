@@ -44,10 +44,10 @@ impl<'a> Killer<'a> {
         };
         // Some at once, in the middle of their takeover.
         let wait = match self.rng.below(6) {
-            0 => self.rng.below(20_000),
-            _ => 50_000 + self.rng.below(600_000),
+            0 => Duration::from_micros(self.rng.below(20_000) as u64),
+            _ => pace::pause(Duration::from_micros(50_000 + self.rng.below(600_000) as u64)),
         };
-        std::thread::sleep(Duration::from_micros(wait as u64));
+        std::thread::sleep(wait);
         self.kills.push(Instant::now());
         match self.end {
             End::Killed => drop(mounts::signal(pid, Signal::KILL)),
