@@ -81,6 +81,7 @@ lab-debug:
 lab:
 	@tests/setup
 	@lab/suite
+	@lab/lint
 	@lab/dkms
 	@lab/extension --long
 	@lab/extmap

@@ -6,6 +6,7 @@ mod boundary_calls;
 mod connection_abort;
 mod disk;
 mod ext4;
+mod fuzz;
 mod io_completion;
 mod malicious_calls;
 mod mapped_reads;
