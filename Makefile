@@ -5,7 +5,7 @@ CARGO ?= cargo
 
 FILES ?= 2000000
 
-.PHONY: help build demo test test-all test-metrics takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint msrv publish-check audit install uninstall clean test-systemd packages test-packages
+.PHONY: help build demo test test-all test-metrics takeover crash simulate volume-soak soak bench lab lab-debug extmap-race fuzz lint modules msrv publish-check audit install uninstall clean test-systemd packages test-packages
 
 help:
 	@echo "make demo     mirror this repository: compare native with mirrored speed, count the requests to the daemon"
@@ -20,6 +20,7 @@ help:
 	@echo "make soak     run all open-ended tests, in shares of TIME=$(TIME): a tree of FILES=$(FILES), crash, fuzz, takeover, models, databases"
 	@echo "make bench    measure all published numbers, beside other file systems; writes bench/report.html"
 	@echo "make lab      run all tests that depend on the kernel on Debian's kernels of lab/kernels, in QEMU"
+	@echo "make modules  build the kernel modules for the running kernel; KVER, KDIR: another one; MODULE_KEY, MODULE_CERT: sign them"
 	@echo "make lab-debug  build kernels with lockdep and KASAN, the oldest and the newest of lab/kernels, and test the modules on them"
 	@echo "make extmap-race  race accesses to files that the kernel writes past the daemon, with power cuts, in the lab, for TIME=$(TIME)"
 	@echo "make fuzz     fuzz the wire format, the session and ext4 images for TIME=$(TIME)"
@@ -74,6 +75,9 @@ bench: build
 
 extmap-race:
 	@scripts/extmap-race $(TIME)
+
+modules:
+	@scripts/modules
 
 lab-debug:
 	@lab/matrix --debug

@@ -3,6 +3,7 @@
 
 #include <linux/file.h>
 #include <linux/pagemap.h>
+#include <linux/sched/signal.h>
 #include <linux/uaccess.h>
 
 #include "private.h"
@@ -11,7 +12,7 @@
 static int zero(struct inode *inode, u64 from, u64 to)
 {
 	to = min_t(u64, to, i_size_read(inode));
-	return from < to ? extmap_zero_range(inode, from, to - from, &extmap_iomap_ops, &extmap_write_ops) : 0;
+	return from < to ? extmap_zero(inode, from, to) : 0;
 }
 
 static int set_size(struct extmap_connection *c, struct inode *inode, u64 size)
@@ -23,8 +24,7 @@ static int set_size(struct extmap_connection *c, struct inode *inode, u64 size)
 	if (size > i_size_read(inode))
 		err = extmap_zero_beyond_end(inode, size);
 	else
-		err = extmap_zero_range(inode, size, round_up(size, c->block_size) - size, &extmap_iomap_ops,
-					&extmap_write_ops);
+		err = extmap_zero(inode, size, round_up(size, c->block_size));
 	/* Waits for I/O beyond the new size, and drops the pages there. */
 	if (!err)
 		truncate_setsize(inode, size);
@@ -33,17 +33,19 @@ static int set_size(struct extmap_connection *c, struct inode *inode, u64 size)
 
 static int cut_size(struct extmap_connection *c, struct inode *inode, u64 size, bool hold)
 {
+	struct extmap_map *map = &extmap_inode(inode)->map;
 	int err = set_size(c, inode, size);
 
 	if (err)
 		return err;
 	/* Also if the file grows: there may be blocks beyond its new size. */
-	return extmap_map_cut(c, &extmap_inode(inode)->map, round_up(size, c->block_size),
-			      round_down(MAX_LFS_FILESIZE, c->block_size), hold);
+	return extmap_map_cut(c, map, round_up(size, c->block_size), EXTMAP_END, hold);
 }
 
-static int cut_range(struct extmap_connection *c, struct inode *inode, u64 offset, u64 length, bool hold)
+static int cut_range(struct extmap_connection *c, struct inode *inode, u64 offset, u64 length,
+		     bool hold)
 {
+	struct extmap_map *map = &extmap_inode(inode)->map;
 	u64 end = offset + length, first, last;
 	int err;
 
@@ -54,18 +56,23 @@ static int cut_range(struct extmap_connection *c, struct inode *inode, u64 offse
 	err = zero(inode, offset, min(first, end));
 	if (!err && last >= first)
 		err = zero(inode, last, end);
-	if (err || last <= first)
+	if (err)
 		return err;
+	if (last <= first) {
+		if (hold)
+			extmap_map_hold_nothing(map);
+		return 0;
+	}
 	truncate_pagecache_range(inode, first, last - 1);
-	return extmap_map_cut(c, &extmap_inode(inode)->map, first, last, hold);
+	return extmap_map_cut(c, map, first, last, hold);
 }
 
 /* Removes blocks beyond the end, which were preallocated for appends. */
-static int cut_tail(struct extmap_connection *c, struct inode *inode, struct extmap_cut *cut, bool hold)
+static int cut_tail(struct extmap_connection *c, struct inode *inode, struct extmap_cut *cut,
+		    bool hold)
 {
 	cut->offset = round_up(i_size_read(inode), c->block_size);
-	return extmap_map_cut(c, &extmap_inode(inode)->map, cut->offset,
-			      round_down(MAX_LFS_FILESIZE, c->block_size), hold);
+	return extmap_map_cut(c, &extmap_inode(inode)->map, cut->offset, EXTMAP_END, hold);
 }
 
 static int cut_one(struct extmap_connection *c, struct inode *inode, struct extmap_cut *cut)
@@ -74,6 +81,13 @@ static int cut_one(struct extmap_connection *c, struct inode *inode, struct extm
 
 	if (!extmap_inode(inode)->writable)
 		return -EROFS;
+	if (cut->length && !(cut->flags & EXTMAP_CUT_RANGE))
+		return -EINVAL;
+	if (cut->flags == EXTMAP_CUT_GROW)
+		return cut->offset > i_size_read(inode) ? set_size(c, inode, cut->offset) : 0;
+	/* Before any change. The inode lock keeps other cuts from holding a range. */
+	if (extmap_map_has_hold(&extmap_inode(inode)->map))
+		return -EBUSY;
 	switch (cut->flags & ~EXTMAP_CUT_HOLD) {
 	case 0:
 		return cut_size(c, inode, cut->offset, hold);
@@ -81,8 +95,6 @@ static int cut_one(struct extmap_connection *c, struct inode *inode, struct extm
 		return cut_range(c, inode, cut->offset, cut->length, hold);
 	case EXTMAP_CUT_TAIL:
 		return cut_tail(c, inode, cut, hold);
-	case EXTMAP_CUT_GROW:
-		return cut->offset > i_size_read(inode) ? set_size(c, inode, cut->offset) : 0;
 	default:
 		return -EINVAL;
 	}
@@ -129,9 +141,14 @@ static int report_ranges(struct extmap_inode *file, struct extmap_settle *settle
 	u32 count = 0;
 
 	while (count < settle->count && extmap_map_report(&file->map, &at, &range)) {
-		if (copy_to_user(&to[count], &range, sizeof(range))) {
+		/* A file may have hundreds of millions of ranges. */
+		int err = fatal_signal_pending(current) ? -EINTR : 0;
+
+		if (!err && copy_to_user(&to[count], &range, sizeof(range)))
+			err = -EFAULT;
+		if (err) {
 			extmap_map_clear_reported(&file->map);
-			return -EFAULT;
+			return err;
 		}
 		count++;
 	}
@@ -155,8 +172,11 @@ int extmap_file_settle(struct extmap_connection *c, struct extmap_settle *settle
 		return PTR_ERR(file);
 	inode = file_inode(file);
 	if (!(settle->flags & EXTMAP_SETTLE_COMPLETED_ONLY)) {
+		/*
+		 * Without inode_dio_wait(), which readers could delay without
+		 * end: direct writes are reported when they complete.
+		 */
 		err = filemap_write_and_wait(inode->i_mapping);
-		inode_dio_wait(inode);
 		if (!err)
 			err = blkdev_issue_flush(file_bdev(c->device));
 	}

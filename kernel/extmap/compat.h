@@ -12,27 +12,34 @@
 #include <linux/version.h>
 
 #define EXTMAP_KERNEL(major, minor) \
-	(LINUX_VERSION_CODE >= KERNEL_VERSION(major, minor, 0) && LINUX_VERSION_CODE < KERNEL_VERSION(major, minor + 1, 0))
+	((LINUX_VERSION_CODE >> 8) == (KERNEL_VERSION(major, minor, 0) >> 8))
 
 #if !EXTMAP_KERNEL(6, 12) && !EXTMAP_KERNEL(7, 2) && !EXTMAP_KERNEL(7, 3)
-#error "shunt_extmap is tested with Linux 6.12, 7.2 and 7.3 alone"
+#error "shunt_extmap is tested with Linux 6.12, 7.2 and 7.3 alone; elsewhere use --data daemon"
 #endif
 
-#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 0, 0)
+#if EXTMAP_KERNEL(6, 12)
+#define EXTMAP_IOMAP_OF_6_12
 
 /* The operations of a write belonged to the mapping. */
 #define iomap_write_ops iomap_folio_ops
-#define extmap_set_write_ops(iomap, write_ops) ((iomap)->folio_ops = (write_ops))
+static inline void extmap_set_write_ops(struct iomap *iomap,
+					const struct iomap_write_ops *write_ops)
+{
+	iomap->folio_ops = write_ops;
+}
 
 #define inode_just_drop generic_delete_inode
 
-static inline ssize_t extmap_buffered_write(struct kiocb *iocb, struct iov_iter *from, const struct iomap_ops *ops,
+static inline ssize_t extmap_buffered_write(struct kiocb *iocb, struct iov_iter *from,
+					    const struct iomap_ops *ops,
 					    const struct iomap_write_ops *write_ops)
 {
 	return iomap_file_buffered_write(iocb, from, ops, NULL);
 }
 
-static inline int extmap_zero_range(struct inode *inode, loff_t offset, loff_t length, const struct iomap_ops *ops,
+static inline int extmap_zero_range(struct inode *inode, loff_t offset, loff_t length,
+				    const struct iomap_ops *ops,
 				    const struct iomap_write_ops *write_ops)
 {
 	return iomap_zero_range(inode, offset, length, NULL, ops);
@@ -48,22 +55,28 @@ static inline void iomap_bio_read_folio(struct folio *folio, const struct iomap_
 	iomap_read_folio(folio, ops);
 }
 
-static inline void iomap_bio_readahead(struct readahead_control *control, const struct iomap_ops *ops)
+static inline void iomap_bio_readahead(struct readahead_control *control,
+				       const struct iomap_ops *ops)
 {
 	iomap_readahead(control, ops);
 }
 
 #else
 
-#define extmap_set_write_ops(iomap, write_ops) do { } while (0)
+static inline void extmap_set_write_ops(struct iomap *iomap,
+					const struct iomap_write_ops *write_ops)
+{
+}
 
-static inline ssize_t extmap_buffered_write(struct kiocb *iocb, struct iov_iter *from, const struct iomap_ops *ops,
+static inline ssize_t extmap_buffered_write(struct kiocb *iocb, struct iov_iter *from,
+					    const struct iomap_ops *ops,
 					    const struct iomap_write_ops *write_ops)
 {
 	return iomap_file_buffered_write(iocb, from, ops, write_ops, NULL);
 }
 
-static inline int extmap_zero_range(struct inode *inode, loff_t offset, loff_t length, const struct iomap_ops *ops,
+static inline int extmap_zero_range(struct inode *inode, loff_t offset, loff_t length,
+				    const struct iomap_ops *ops,
 				    const struct iomap_write_ops *write_ops)
 {
 	return iomap_zero_range(inode, offset, length, NULL, ops, write_ops, NULL);

@@ -14,7 +14,7 @@ MODULE_PARM_DESC(most_files, "Files of one connection (default 1048576)");
 
 static int max_units = 1 << 22;
 module_param_named(most_extents, max_units, int, 0644);
-MODULE_PARM_DESC(most_extents, "Memory of the extents of one connection, in units of 64 bytes: one for each, and for those that are unwritten two bits for each block (default 4194304)");
+MODULE_PARM_DESC(most_extents, "Memory of the extents of one connection, in units of 64 bytes (default 4194304)");
 
 /* Returns the open block device, with a reference. */
 static struct file *device_of(const struct extmap_bind *bind)

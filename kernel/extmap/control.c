@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The character device. Each descriptor of it is one connection. */
 
+#include <linux/capability.h>
 #include <linux/file.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
@@ -12,7 +13,7 @@
 #include "private.h"
 
 struct extmap_control {
-	struct mutex binding;
+	struct mutex binding;		/* serialises EXTMAP_BIND: protects writes of connection */
 	struct extmap_connection *connection;	/* set once */
 };
 
@@ -25,6 +26,15 @@ static int control_open(struct inode *inode, struct file *file)
 	mutex_init(&control->binding);
 	file->private_data = control;
 	return nonseekable_open(inode, file);
+}
+
+/* Returns the connection, or NULL if the descriptor is not bound. */
+static struct extmap_connection *connection_of(struct file *file)
+{
+	struct extmap_control *control = file->private_data;
+
+	/* Pairs with control_bind(). */
+	return smp_load_acquire(&control->connection);
 }
 
 static int control_release(struct inode *inode, struct file *file)
@@ -50,6 +60,9 @@ static long control_bind(struct extmap_control *control, struct extmap_bind __us
 		return -EPROTO;
 	if (bind.unused)
 		return -EINVAL;
+	/* The descriptor may have been passed on, or the device node's mode changed. */
+	if (!capable(CAP_SYS_ADMIN))
+		return -EPERM;
 	mutex_lock(&control->binding);
 	err = -EBUSY;
 	if (control->connection)
@@ -58,10 +71,13 @@ static long control_bind(struct extmap_control *control, struct extmap_bind __us
 	err = PTR_ERR_OR_ZERO(connection);
 	if (err)
 		goto out;
-	/* Publish only after initialisation; readers use smp_load_acquire(). */
-	smp_store_release(&control->connection, connection);
-	if (copy_to_user(arg, &bind, sizeof(bind)))
+	if (copy_to_user(arg, &bind, sizeof(bind))) {
+		extmap_connection_end(connection);
 		err = -EFAULT;
+		goto out;
+	}
+	/* Pairs with connection_of(): publishes the initialised connection. */
+	smp_store_release(&control->connection, connection);
 out:
 	mutex_unlock(&control->binding);
 	return err;
@@ -150,8 +166,7 @@ static long control_reply(struct extmap_connection *connection, struct extmap_re
 
 static ssize_t control_read(struct file *file, char __user *to, size_t size, loff_t *offset)
 {
-	struct extmap_control *control = file->private_data;
-	struct extmap_connection *connection = smp_load_acquire(&control->connection);
+	struct extmap_connection *connection = connection_of(file);
 
 	if (!connection)
 		return -ENOTCONN;
@@ -160,8 +175,7 @@ static ssize_t control_read(struct file *file, char __user *to, size_t size, lof
 
 static __poll_t control_poll(struct file *file, poll_table *table)
 {
-	struct extmap_control *control = file->private_data;
-	struct extmap_connection *connection = smp_load_acquire(&control->connection);
+	struct extmap_connection *connection = connection_of(file);
 
 	if (!connection)
 		return EPOLLERR;
@@ -171,13 +185,12 @@ static __poll_t control_poll(struct file *file, poll_table *table)
 
 static long control_ioctl(struct file *file, unsigned int command, unsigned long arg)
 {
-	struct extmap_control *control = file->private_data;
 	struct extmap_connection *connection;
 	void __user *user = (void __user *)arg;
 
 	if (command == EXTMAP_BIND)
-		return control_bind(control, user);
-	connection = smp_load_acquire(&control->connection);
+		return control_bind(file->private_data, user);
+	connection = connection_of(file);
 	if (!connection)
 		return -ENOTCONN;
 	switch (command) {

@@ -14,6 +14,9 @@
 
 static int file_open(struct inode *inode, struct file *file)
 {
+	/* Root may reopen any file for writing through /proc. */
+	if (file->f_mode & FMODE_WRITE && !extmap_inode(inode)->writable)
+		return -EROFS;
 	file->f_mode |= FMODE_CAN_ODIRECT;
 	return generic_file_open(inode, file);
 }
@@ -46,7 +49,8 @@ static ssize_t read_iter(struct kiocb *iocb, struct iov_iter *to)
 	return count;
 }
 
-static ssize_t splice_read(struct file *file, loff_t *offset, struct pipe_inode_info *pipe, size_t size, unsigned int flags)
+static ssize_t splice_read(struct file *file, loff_t *offset, struct pipe_inode_info *pipe,
+			   size_t size, unsigned int flags)
 {
 	was_read(file_inode(file));
 	return filemap_splice_read(file, offset, pipe, size, flags);
@@ -108,8 +112,13 @@ const struct file_operations extmap_file_operations = {
  */
 static int setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *attributes)
 {
+	int err;
+
 	if (attributes->ia_valid & (ATTR_MODE | ATTR_UID | ATTR_GID | ATTR_SIZE))
 		return -EPERM;
+	err = setattr_prepare(idmap, dentry, attributes);
+	if (err)
+		return err;
 	if (attributes->ia_valid & ATTR_ATIME)
 		inode_set_atime_to_ts(d_inode(dentry), attributes->ia_atime);
 	if (attributes->ia_valid & ATTR_MTIME)
@@ -164,6 +173,7 @@ static struct inode *inode_new(struct extmap_connection *c, struct extmap_file *
 static struct file *open_new(struct extmap_connection *c, struct extmap_file *new)
 {
 	struct inode *inode = inode_new(c, new);
+	int flags = (new->flags & EXTMAP_WRITABLE ? O_RDWR : O_RDONLY) | O_LARGEFILE;
 	struct path path = { .mnt = c->mount };
 	struct file *file;
 
@@ -175,7 +185,7 @@ static struct file *open_new(struct extmap_connection *c, struct extmap_file *ne
 		return ERR_PTR(-ENOMEM);
 	}
 	d_instantiate(path.dentry, inode);
-	file = dentry_open(&path, (new->flags & EXTMAP_WRITABLE ? O_RDWR : O_RDONLY) | O_LARGEFILE, current_cred());
+	file = dentry_open(&path, flags, current_cred());
 	dput(path.dentry);
 	return file;
 }
@@ -212,7 +222,8 @@ static int add(struct extmap_connection *c, struct inode *inode,
 	filemap_invalidate_lock(mapping);
 	err = extmap_map_add(c, &extmap_inode(inode)->map, extents, count);
 	for (i = 0; !err && mapping->nrpages && i < count; i++)
-		truncate_inode_pages_range(mapping, extents[i].offset, extents[i].offset + extents[i].length - 1);
+		truncate_inode_pages_range(mapping, extents[i].offset,
+					   extents[i].offset + extents[i].length - 1);
 	filemap_invalidate_unlock(mapping);
 	return err;
 }

@@ -34,9 +34,8 @@ void extmap_iomap_set(struct inode *inode, const struct extmap_lookup *found, st
 }
 
 /*
- * Callers that access the device hold a folio lock or count as direct I/O, so
- * extmap_connection_end() waits for them. SEEK_HOLE and FIEMAP hold neither,
- * but do not access the device.
+ * Callers hold a folio lock, the inode lock, or count as direct I/O, so
+ * extmap_connection_end() waits for them before it closes the device.
  */
 static int begin(struct inode *inode, loff_t offset, loff_t length, unsigned int flags,
 		 struct iomap *iomap, struct iomap *source)
@@ -60,24 +59,37 @@ const struct iomap_ops extmap_iomap_ops = {
 	.iomap_begin = begin,
 };
 
-/* Zeroes written blocks of a range on the device. extmap_connection_end() waits for the inode lock, which the caller holds. */
+/* Zeroes a range in the page cache. The caller holds the inode lock. */
+int extmap_zero(struct inode *inode, u64 from, u64 to)
+{
+	return extmap_zero_range(inode, from, to - from, &extmap_iomap_ops, &extmap_write_ops);
+}
+
+/*
+ * Zeroes written blocks of a range on the device. extmap_connection_end() waits
+ * for the inode lock, which the caller holds.
+ */
 static int zero_on_device(struct inode *inode, u64 from, u64 to)
 {
 	struct extmap_connection *c = extmap_connection(inode->i_sb);
 	struct extmap_lookup found;
-	int err = 0;
+	u64 device, length;
+	int err;
 
-	for (; from < to && !err; from = found.offset + found.length) {
+	for (; from < to; from = found.offset + found.length) {
 		extmap_map_find(&extmap_inode(inode)->map, from, &found);
 		if (found.kind != EXTMAP_LOOKUP_WRITTEN)
 			continue;
 		if (READ_ONCE(c->ended))
-			err = -EIO;
-		else
-			err = blkdev_issue_zeroout(file_bdev(c->device), (found.device + from - found.offset) >> SECTOR_SHIFT,
-						   (min(to, found.offset + found.length) - from) >> SECTOR_SHIFT, GFP_NOFS, 0);
+			return -EIO;
+		device = found.device + from - found.offset;
+		length = min(to, found.offset + found.length) - from;
+		err = blkdev_issue_zeroout(file_bdev(c->device), device >> SECTOR_SHIFT,
+					   length >> SECTOR_SHIFT, GFP_NOFS, BLKDEV_ZERO_KILLABLE);
+		if (err)
+			return err;
 	}
-	return err;
+	return 0;
 }
 
 /*
@@ -89,7 +101,7 @@ static int zero_on_device(struct inode *inode, u64 from, u64 to)
 int extmap_zero_beyond_end(struct inode *inode, u64 to)
 {
 	u64 size = i_size_read(inode), end = round_up(size, i_blocksize(inode));
-	int err = extmap_zero_range(inode, size, end - size, &extmap_iomap_ops, &extmap_write_ops);
+	int err = extmap_zero(inode, size, end);
 
 	return err ?: zero_on_device(inode, end, round_up(to, i_blocksize(inode)));
 }

@@ -11,7 +11,7 @@
 #include "private.h"
 
 /* Maximum number of runs of a file: 4 GiB of 4 KiB blocks without any two adjacent. */
-#define MAX_RUNS (1 << 20)
+#define MAX_RUNS BIT(20)
 
 /* A run of blocks that is contiguous on the device. */
 struct run {
@@ -31,6 +31,11 @@ static struct run *run_of(struct rb_node *node)
 	return rb_entry_safe(node, struct run, node);
 }
 
+static struct run *following(struct run *run)
+{
+	return run_of(rb_next(&run->node));
+}
+
 static u32 block_of(const struct extmap_map *map, const struct run *run, u64 offset)
 {
 	return (offset - run->offset) >> map->block_bits;
@@ -48,7 +53,8 @@ static size_t bits_size(u32 blocks)
 }
 
 /* The caller charges the run to the connection. */
-static struct run *run_new(const struct extmap_map *map, u64 offset, u64 device, u64 length, bool unwritten)
+static struct run *run_new(const struct extmap_map *map, u64 offset, u64 device, u64 length,
+			   bool unwritten)
 {
 	struct run *run = kmem_cache_zalloc(runs, GFP_KERNEL_ACCOUNT);
 	u32 blocks = length >> map->block_bits;
@@ -90,7 +96,9 @@ void extmap_map_init(struct extmap_map *map, u32 block_bits)
 	map->count = 0;
 	map->block_bits = block_bits;
 	map->version = 0;
-	map->held_from = map->held_to = 0;
+	map->held = false;
+	map->held_from = 0;
+	map->held_to = 0;
 }
 
 /* Returns the run that contains the offset, or else the next run. */
@@ -115,7 +123,8 @@ static struct run *nearest(const struct extmap_map *map, u64 offset)
 }
 
 /* Returns the part of a run around the offset that is uniformly written or unwritten. */
-static void lookup_in(const struct extmap_map *map, const struct run *run, u64 offset, struct extmap_lookup *found)
+static void lookup_in(const struct extmap_map *map, const struct run *run, u64 offset,
+		      struct extmap_lookup *found)
 {
 	u32 first, end, blocks = blocks_of(map, run);
 
@@ -150,7 +159,7 @@ void extmap_map_find(struct extmap_map *map, u64 offset, struct extmap_lookup *f
 		found->kind = EXTMAP_LOOKUP_HOLE;
 		found->offset = offset;
 		found->device = 0;
-		found->length = (run ? run->offset : MAX_LFS_FILESIZE) - offset;
+		found->length = (run ? run->offset : EXTMAP_END) - offset;
 	}
 	found->version = map->version;
 	up_read(&map->lock);
@@ -211,7 +220,7 @@ static int check(const struct extmap_connection *c, const struct extmap_extent *
 
 static bool is_held(const struct extmap_map *map, u64 offset, u64 end)
 {
-	return offset < map->held_to && end > map->held_from;
+	return map->held && offset < map->held_to && end > map->held_from;
 }
 
 /* Reports whether a range overlaps the held one: cut, and not yet freed by user space. */
@@ -225,14 +234,41 @@ bool extmap_map_is_held(struct extmap_map *map, u64 offset, u64 end)
 	return held;
 }
 
-void extmap_map_release_hold(struct extmap_map *map)
+/* Reports whether the map has a held range, which may be empty. */
+bool extmap_map_has_hold(struct extmap_map *map)
+{
+	return READ_ONCE(map->held);
+}
+
+/* The caller holds the inode lock, and found no held range under it. */
+static void hold_range(struct extmap_map *map, u64 offset, u64 end)
+{
+	lockdep_assert_held_write(&map->lock);
+	map->held_from = offset;
+	map->held_to = end;
+	WRITE_ONCE(map->held, true);
+}
+
+/*
+ * Holds an empty range, for a cut without whole blocks: each cut with a hold is
+ * followed by a release, which must not release a range of somebody else.
+ */
+void extmap_map_hold_nothing(struct extmap_map *map)
 {
 	down_write(&map->lock);
-	map->held_from = map->held_to = 0;
+	hold_range(map, 0, 0);
 	up_write(&map->lock);
 }
 
-static int add_one(struct extmap_connection *c, struct extmap_map *map, const struct extmap_extent *extent)
+void extmap_map_release_hold(struct extmap_map *map)
+{
+	down_write(&map->lock);
+	WRITE_ONCE(map->held, false);
+	up_write(&map->lock);
+}
+
+static int add_one(struct extmap_connection *c, struct extmap_map *map,
+		   const struct extmap_extent *extent)
 {
 	bool unwritten = extent->flags & EXTMAP_UNWRITTEN;
 	struct run *run;
@@ -301,7 +337,7 @@ void extmap_map_written(struct extmap_map *map, u64 offset, u64 length)
 	/* A partly written block counts as written, because the rest of it was zeroed. */
 	offset = round_down(offset, 1ULL << map->block_bits);
 	down_write(&map->lock);
-	for (run = nearest(map, offset); run && run->offset < end; run = run_of(rb_next(&run->node))) {
+	for (run = nearest(map, offset); run && run->offset < end; run = following(run)) {
 		u64 from = max(offset, run->offset), to = min(end, run->offset + run->length);
 		u32 first = block_of(map, run, from);
 
@@ -312,14 +348,14 @@ void extmap_map_written(struct extmap_map *map, u64 offset, u64 length)
 	up_write(&map->lock);
 }
 
-/* Returns the next written range from *at on that was not reported yet, and marks it as reported. */
+/* Returns the next written range from *at on, among those not returned before. */
 bool extmap_map_report(struct extmap_map *map, u64 *at, struct extmap_range *range)
 {
 	bool found = false;
 	struct run *run;
 
 	down_write(&map->lock);
-	for (run = nearest(map, *at); run && !found; run = run_of(rb_next(&run->node))) {
+	for (run = nearest(map, *at); run && !found; run = following(run)) {
 		u32 first, end, blocks = blocks_of(map, run);
 
 		if (!run->written)
@@ -349,17 +385,23 @@ void extmap_map_clear_reported(struct extmap_map *map)
 	struct run *run;
 
 	down_write(&map->lock);
-	for (run = run_of(rb_first(&map->runs)); run; run = run_of(rb_next(&run->node)))
+	for (run = run_of(rb_first(&map->runs)); run; run = following(run))
 		if (run->written)
 			bitmap_zero(run->reported, blocks_of(map, run));
 	up_write(&map->lock);
 }
 
-/* Creates a run for the remaining part of one that is cut. Charged beyond the limit, so that cuts never fail on it. */
-static struct run *part_of(struct extmap_connection *c, const struct extmap_map *map, const struct run *run, u64 offset, u64 length)
+/*
+ * Creates a run for the remaining part of one that is cut. It is charged beyond
+ * the limit of the connection, so that cuts never fail on it.
+ */
+static struct run *part_of(struct extmap_connection *c, const struct extmap_map *map,
+			   const struct run *run, u64 offset, u64 length)
 {
-	struct run *part = run_new(map, offset, run->device + (offset - run->offset), length, run->written);
 	u32 i, first, blocks = length >> map->block_bits;
+	struct run *part;
+
+	part = run_new(map, offset, run->device + (offset - run->offset), length, run->written);
 
 	if (part)
 		extmap_connection_count(c, cost_of(map, length, run->written));
@@ -375,18 +417,25 @@ static struct run *part_of(struct extmap_connection *c, const struct extmap_map 
 	return part;
 }
 
-/* Removes whole blocks from the map. Fails with ENOMEM or EBUSY before any change. */
-int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offset, u64 end, bool hold)
+/*
+ * Removes whole blocks from the map. Fails before any change: with ENOMEM, or
+ * with E2BIG if the cut would split a run of a file that has MAX_RUNS already.
+ * Each split adds a run, and a program that punches holes chooses how many.
+ */
+int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offset, u64 end,
+		   bool hold)
 {
 	struct run *run, *next, *before = NULL, *behind = NULL;
 	u32 removed = 0;
-	int err = -EBUSY;
+	int err = -E2BIG;
+	bool splits;
 
 	down_write(&map->lock);
-	if (map->held_from != map->held_to)
+	run = nearest(map, offset);
+	splits = run && run->offset < offset && run->offset + run->length > end;
+	if (splits && map->count >= MAX_RUNS)
 		goto out;
 	err = -ENOMEM;
-	run = nearest(map, offset);
 	if (run && run->offset < offset) {
 		before = part_of(c, map, run, run->offset, offset - run->offset);
 		if (!before)
@@ -399,7 +448,7 @@ int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offs
 			goto out;
 	}
 	for (; run && run->offset < end; run = next) {
-		next = run_of(rb_next(&run->node));
+		next = following(run);
 		rb_erase(&run->node, &map->runs);
 		run_free(c, map, run);
 		removed++;
@@ -411,12 +460,10 @@ int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offs
 		insert(map, behind);
 	removed -= !!before;
 	removed -= !!behind;
-	before = behind = NULL;
+	before = NULL;
 	changes(map);
-	if (hold) {
-		map->held_from = offset;
-		map->held_to = end;
-	}
+	if (hold)
+		hold_range(map, offset, end);
 	map->count -= removed;
 	err = 0;
 out:

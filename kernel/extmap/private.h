@@ -15,6 +15,12 @@
 #include "compat.h"
 #include "include/extmap.h"
 
+/*
+ * End of all ranges of a file: the largest offset, plus one. A hole that
+ * contains an offset is thus never empty.
+ */
+#define EXTMAP_END ((u64)MAX_LFS_FILESIZE + 1)
+
 /* Result of a map lookup. */
 enum extmap_lookup_kind {
 	EXTMAP_LOOKUP_HOLE,
@@ -32,12 +38,13 @@ struct extmap_lookup {
 
 /* The extent map of a file: ordered, non-overlapping runs. */
 struct extmap_map {
-	struct rw_semaphore lock;
+	struct rw_semaphore lock;	/* protects the members below */
 	struct rb_root runs;
 	u32 count;
 	u32 block_bits;
 	u64 version;		/* incremented by each change */
-	/* Range cut and not yet freed, which gets no blocks. Empty if held_from == held_to. */
+	/* Range cut and not yet freed, which gets no blocks. Set under the inode lock, too. */
+	bool held;
 	u64 held_from, held_to;
 };
 
@@ -62,14 +69,15 @@ struct extmap_connection {
 	u32 device_block;
 	bool ended;			/* no further I/O may reach the device */
 
-	spinlock_t lock;		/* protects the two lists */
+	spinlock_t lock;		/* protects files and quiesced */
 	struct list_head files;
 	struct list_head quiesced;	/* files without I/O, after the end */
 	wait_queue_head_t evicted;
 	atomic_t file_count;
-	atomic64_t unit_count;		/* memory for extents in units of 64 bytes; cuts may exceed the limit */
+	/* Memory for extents in units of 64 bytes; cuts may exceed the limit. */
+	atomic64_t unit_count;
 
-	spinlock_t upcall_lock;
+	spinlock_t upcall_lock;		/* protects unread, taken, last_upcall, setting ended */
 	struct list_head unread;	/* upcalls not yet read by user space */
 	struct list_head taken;
 	u64 last_upcall;
@@ -84,8 +92,8 @@ struct extmap_inode {
 	struct list_head list;		/* in the connection's files; empty for the root */
 	u64 cookie;
 	bool writable;
+	spinlock_t ended_lock;		/* protects ended; taken by I/O completion */
 	/* Completed writes whose blocks are to be marked as written. */
-	spinlock_t ended_lock;
 	struct list_head ended;
 	struct work_struct enter;
 };
@@ -149,7 +157,10 @@ void extmap_writeback_exit(void);
 void extmap_map_init(struct extmap_map *map, u32 block_bits);
 int extmap_map_add(struct extmap_connection *c, struct extmap_map *map,
 		   const struct extmap_extent *extents, u32 count);
-int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offset, u64 end, bool hold);
+int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offset, u64 end,
+		   bool hold);
+bool extmap_map_has_hold(struct extmap_map *map);
+void extmap_map_hold_nothing(struct extmap_map *map);
 void extmap_map_release_hold(struct extmap_map *map);
 bool extmap_map_is_held(struct extmap_map *map, u64 offset, u64 end);
 void extmap_map_clear(struct extmap_connection *c, struct extmap_map *map);
@@ -165,6 +176,7 @@ void extmap_map_module_exit(void);
 extern const struct address_space_operations extmap_pages;
 extern const struct iomap_ops extmap_iomap_ops;
 extern const struct iomap_write_ops extmap_write_ops;
+int extmap_zero(struct inode *inode, u64 from, u64 to);
 int extmap_zero_beyond_end(struct inode *inode, u64 to);
 void extmap_iomap_set(struct inode *inode, const struct extmap_lookup *found, struct iomap *iomap);
 

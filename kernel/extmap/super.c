@@ -66,8 +66,9 @@ static const struct super_operations super_operations = {
 /* Name of an open file in /proc. */
 static char *name_of(struct dentry *dentry, char *buffer, int size)
 {
+	u64 number = d_inode(dentry)->i_ino;
 	char name[32];
-	int length = scnprintf(name, sizeof(name), "extmap:[%llu]", (u64)d_inode(dentry)->i_ino) + 1;
+	int length = scnprintf(name, sizeof(name), "extmap:[%llu]", number) + 1;
 
 	if (length > size)
 		return ERR_PTR(-ENAMETOOLONG);

@@ -35,12 +35,20 @@ void extmap_upcalls_end(struct extmap_connection *c)
 	wake_up_all(&c->hold_released);
 }
 
-/* Sends an upcall and waits for the reply, killably. The caller holds no lock that user space may wait for. */
+/*
+ * Sends an upcall and waits for the reply, killably. The caller holds no lock
+ * that user space may wait for.
+ */
 int extmap_upcall_wait(struct extmap_inode *file, u32 kind, u64 offset, u64 length)
 {
 	struct extmap_connection *c = extmap_connection(file->vfs.i_sb);
 	struct extmap_upcall upcall = {
-		.request = { .file = file->cookie, .kind = kind, .offset = offset, .length = length },
+		.request = {
+			.file = file->cookie,
+			.kind = kind,
+			.offset = offset,
+			.length = length,
+		},
 	};
 
 	init_completion(&upcall.answered);

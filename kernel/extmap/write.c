@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Writes: blocks are requested from user space first, without any lock; then the data is written. */
+/* Writes request blocks from user space first, without any lock, and then write the data. */
 
 #include <linux/mm.h>
 #include <linux/pagemap.h>
@@ -9,7 +9,7 @@
 #include "private.h"
 
 /* Maximum number of replies in a row without blocks, after which the write fails with EIO. */
-#define MOST_TRIES 16
+#define MAX_TRIES 16
 
 /* Finds the first hole in a range. */
 static bool has_hole(struct extmap_inode *file, u64 offset, u64 end, u64 *hole)
@@ -26,15 +26,22 @@ static bool has_hole(struct extmap_inode *file, u64 offset, u64 end, u64 *hole)
 	return false;
 }
 
-/* Waits until user space has freed a cut range. The caller holds no lock that user space may need for that. */
+/*
+ * Waits until user space has freed a cut range. The caller holds no lock that
+ * user space may need for that.
+ */
 static int wait_hold_released(struct extmap_inode *file, u64 offset, u64 end)
 {
 	struct extmap_connection *c = extmap_connection(file->vfs.i_sb);
 
-	return wait_event_killable(c->hold_released, READ_ONCE(c->ended) || !extmap_map_is_held(&file->map, offset, end));
+	return wait_event_killable(c->hold_released, READ_ONCE(c->ended) ||
+				   !extmap_map_is_held(&file->map, offset, end));
 }
 
-/* Requests blocks for all holes of a range. On failure, *filled is the offset of the first hole left. */
+/*
+ * Requests blocks for all holes of a range. On failure, *filled is the offset of
+ * the first hole left.
+ */
 static int fill(struct extmap_inode *file, u64 offset, u64 end, u64 *filled)
 {
 	int err, tries = 0;
@@ -47,7 +54,7 @@ static int fill(struct extmap_inode *file, u64 offset, u64 end, u64 *filled)
 			return err;
 		if (hole != last)
 			tries = 0;
-		if (tries++ >= MOST_TRIES)
+		if (tries++ >= MAX_TRIES)
 			return -EIO;
 		last = hole;
 		err = extmap_upcall_wait(file, EXTMAP_ALLOCATE, hole, end - hole);
@@ -64,7 +71,10 @@ static int direct_ended(struct kiocb *iocb, ssize_t size, int error, unsigned in
 
 	if (error || size <= 0)
 		return error;
-	/* Extending writes hold the inode lock until completion. The size is set first: no written block may lie beyond it. */
+	/*
+	 * Extending writes hold the inode lock until completion. The size is
+	 * set first: no written block may lie beyond it.
+	 */
 	if (end > i_size_read(inode))
 		i_size_write(inode, end);
 	if (flags & IOMAP_DIO_UNWRITTEN)

@@ -62,9 +62,10 @@ void extmap_enter_written(struct work_struct *work)
 	}
 }
 
-#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 0, 0)
+#ifdef EXTMAP_IOMAP_OF_6_12
 
-static int map_range(struct iomap_writepage_ctx *context, struct inode *inode, loff_t offset, unsigned int length)
+static int map_range(struct iomap_writepage_ctx *context, struct inode *inode, loff_t offset,
+		     unsigned int length)
 {
 	return map_blocks(&context->iomap, inode, offset);
 }
@@ -90,8 +91,8 @@ int extmap_writepages(struct address_space *mapping, struct writeback_control *c
 
 #else
 
-static ssize_t write_range(struct iomap_writepage_ctx *context, struct folio *folio, u64 offset, unsigned int length,
-			   u64 end)
+static ssize_t write_range(struct iomap_writepage_ctx *context, struct folio *folio, u64 offset,
+			   unsigned int length, u64 end)
 {
 	int err = map_blocks(&context->iomap, context->inode, offset);
 

@@ -7,7 +7,8 @@ readonly EXIT_LAB=125
 
 LAB=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 REPO=$(cd "$LAB/.." && pwd)
-LAB_CACHE=${LAB_CACHE:-$LAB/cache}
+# Without links: headers there refer to each other by absolute paths.
+LAB_CACHE=$(realpath -m "${LAB_CACHE:-$LAB/cache}")
 # getcap, mkfs.ext4 and depmod are in sbin, which is not in the PATH of ordinary users.
 PATH=$PATH:/usr/sbin:/sbin
 

@@ -18,9 +18,10 @@
  * Binds a control descriptor permanently to a block device. The module keeps
  * the device open until the control descriptor is closed.
  *
- * EPROTO: different version. EBUSY: already bound. ENOTBLK: not a block
- * device. EACCES: not open for reading. EINVAL: the block size is not a power
- * of two, smaller than the device's own, or larger than a page.
+ * EPERM: the caller lacks CAP_SYS_ADMIN. EPROTO: different version. EBUSY:
+ * already bound. ENOTBLK: not a block device. EACCES: not open for reading.
+ * EINVAL: the block size is not a power of two, smaller than the device's own,
+ * or larger than a page.
  */
 struct extmap_bind {
 	__u32 version;		/* EXTMAP_VERSION */
@@ -80,11 +81,15 @@ struct extmap_push {
  * Sets the size of a file and removes the extents beyond it; or zeroes a range
  * and removes its whole blocks from the map. Returns once no I/O to removed
  * blocks is in flight: only then may they be freed. With EXTMAP_CUT_HOLD, no
- * blocks are requested or accepted (EAGAIN) in that range until EXTMAP_FREED.
- * A file has at most one held range.
+ * blocks are requested or accepted (EAGAIN) in that range until EXTMAP_FREED,
+ * which must follow each successful call with that flag, even if the range has
+ * no whole block. A file has at most one held range.
  *
- * EBADF: not a file of this connection. EINVAL: empty range. EBUSY: another
- * range is held. EROFS: the file is not writable.
+ * EBADF: not a file of this connection. EINVAL: empty range, or a combination
+ * of flags that is not listed. EFBIG: the size exceeds the maximum file size.
+ * EBUSY: another range is held; nothing was changed. E2BIG: the range lies
+ * within one extent, and the file has the maximum number of them. EROFS: the
+ * file is not writable. EINTR: killed while zeroing.
  */
 struct extmap_cut {
 	__s32 fd;
@@ -93,6 +98,7 @@ struct extmap_cut {
 	__u64 length;
 };
 
+/* Without one of RANGE, TAIL and GROW: sets the size. HOLD may be added, except to GROW. */
 #define EXTMAP_CUT_RANGE 1
 #define EXTMAP_CUT_HOLD 2
 /* Removes the extents beyond the end of the file; offset (out): where they started. */
@@ -112,7 +118,11 @@ struct extmap_range {
  * if count is returned unchanged: there may be more ranges.
  *
  * With EXTMAP_SETTLE_COMPLETED_ONLY nothing is written or flushed: the reported
- * ranges reached the device, but may still be in its volatile cache.
+ * ranges reached the device, but may still be in its volatile cache. The same
+ * is true of direct writes that complete while the call runs.
+ *
+ * EBADF: not a file of this connection. EIO: data may be lost. EFAULT, EINTR:
+ * all ranges will be reported again.
  */
 struct extmap_settle {
 	__s32 fd;

@@ -2,16 +2,19 @@
 //! loaded.
 
 mod aligned;
+mod boundary_calls;
 mod connection_abort;
 mod disk;
 mod ext4;
+mod fuzz;
 mod io_completion;
 mod malicious_calls;
 mod mapped_reads;
 mod memory_pressure;
 mod power_cut_workload;
-mod race;
+pub mod race;
 mod random_writes;
+mod raw_calls;
 pub mod rng;
 mod speed;
 pub mod tagged_content;
