@@ -19,6 +19,25 @@ static LIST_HEAD(fext_attached);
 static DEFINE_SPINLOCK(fext_lock);
 static DEFINE_MUTEX(fext_mutex);
 
+/* The kernel's operations for /dev/fuse. */
+static const struct fuse_iqueue_ops *fext_dev_ops;
+
+/* Finds the operations of /dev/fuse where they are not exported: a new channel has them. */
+int fext_conns_init(void)
+{
+#ifdef FEXT_HAS_CHAN
+	struct fuse_chan *chan = fuse_dev_chan_new();
+
+	if (!chan)
+		return -ENOMEM;
+	fext_dev_ops = chan->iq.ops;
+	fuse_chan_free(chan);
+#else
+	fext_dev_ops = &fuse_dev_fiq_ops;
+#endif
+	return 0;
+}
+
 /* Called under rcu_read_lock(), fext_lock or fext_mutex. */
 struct fext_conn *fext_find(const struct fuse_iqueue *fiq)
 {
@@ -128,8 +147,8 @@ static struct fext_conn *fext_new(struct fuse_conn *fc)
 		return NULL;
 	}
 	c->fc = fc;
-	c->fiq = &fc->iq;
-	c->under = READ_ONCE(fc->iq.ops);
+	c->fiq = fext_queue(fc);
+	c->under = READ_ONCE(c->fiq->ops);
 	c->ops = *c->under;
 	c->ops.send_req = fext_send_req;
 	c->ops.send_forget = fext_send_forget;
@@ -153,6 +172,22 @@ static void fext_install(struct fext_conn *c)
 	smp_store_release(&c->fiq->ops, &c->ops);
 }
 
+/*
+ * Returns an error if the queue's operations are not the kernel's own, or if
+ * the kernel is still to replace them by those of io_uring: it would replace
+ * this module's.
+ */
+static int fext_may_replace(struct fuse_conn *fc)
+{
+	const struct fuse_iqueue_ops *ops = READ_ONCE(fext_queue(fc)->ops);
+
+#ifdef FEXT_HAS_CHAN
+	if (READ_ONCE(fc->chan->io_uring))
+		return ops == fext_dev_ops ? -EAGAIN : 0;
+#endif
+	return ops == fext_dev_ops ? 0 : -EBUSY;
+}
+
 int fext_attach(struct fuse_ext_ops *prog)
 {
 	struct fuse_conn *fc = fext_conn_of_fd(prog->fd);
@@ -162,19 +197,20 @@ int fext_attach(struct fuse_ext_ops *prog)
 	if (IS_ERR(fc))
 		return PTR_ERR(fc);
 	mutex_lock(&fext_mutex);
-	c = fext_find(&fc->iq);
+	c = fext_find(fext_queue(fc));
 	if (c) {
 		/* Still installed, for lookups that an earlier program answered. */
 		if (rcu_access_pointer(c->prog))
 			err = -EBUSY;
-	} else if (READ_ONCE(fc->iq.ops) != &fuse_dev_fiq_ops) {
-		err = -EBUSY;
 	} else {
-		c = fext_new(fc);
-		if (c)
-			fext_install(c);
-		else
-			err = -ENOMEM;
+		err = fext_may_replace(fc);
+		if (!err) {
+			c = fext_new(fc);
+			if (c)
+				fext_install(c);
+			else
+				err = -ENOMEM;
+		}
 	}
 	if (!err) {
 		refcount_inc(&c->count);
@@ -208,7 +244,7 @@ int fext_replace(struct fuse_ext_ops *prog, const struct fuse_ext_ops *old)
 		return PTR_ERR(fc);
 	mutex_lock(&fext_mutex);
 	c = fext_running(old);
-	if (c && c->fiq == &fc->iq) {
+	if (c && c->fiq == fext_queue(fc)) {
 		rcu_assign_pointer(c->prog, prog);
 		err = 0;
 	}

@@ -4,6 +4,7 @@
 
 #include <linux/fuse.h>
 #include <linux/hashtable.h>
+#include <linux/highmem.h>
 #include <linux/list.h>
 #include <linux/percpu.h>
 #include <linux/rcupdate.h>
@@ -11,7 +12,7 @@
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 
-#include "layout.h"
+#include "compat.h"
 #include "include/fuse_ext.h"
 
 #define FEXT_OPS 64	/* opcodes that an op mask can name */
@@ -65,6 +66,7 @@ extern struct workqueue_struct *fext_wq;
 extern const struct file_operations fuse_dev_operations;
 
 /* conn.c */
+int fext_conns_init(void);
 struct fext_conn *fext_find(const struct fuse_iqueue *fiq);
 int fext_attach(struct fuse_ext_ops *prog);
 int fext_replace(struct fuse_ext_ops *prog, const struct fuse_ext_ops *old);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Interception of requests: runs the program and applies its verdict. */
 
-#include "private.h"
+#include "args.h"
 
 /*
  * Reports whether a program may answer an operation with success. Replies that
@@ -96,7 +96,7 @@ static int fext_ask(struct fext_conn *c, struct fuse_req *req)
 		.uid = req->in.h.uid,
 		.gid = req->in.h.gid,
 		.pid = req->in.h.pid,
-		.in_count = req->args->in_numargs,
+		.in_count = fext_args_in_count(req),
 		.out_count = req->args->out_numargs,
 		.req = req,
 	};
