@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Differences between the kernels that the module knows. layout.h says which structures this one has. */
+/*
+ * Differences between the kernels that the module knows. layout.h has the
+ * structures of the one that the module is built for.
+ */
 #ifndef FEXT_COMPAT_H
 #define FEXT_COMPAT_H
 
@@ -12,9 +15,10 @@ static inline struct fuse_iqueue *fext_queue(struct fuse_conn *fc)
 	return &fc->chan->iq;
 }
 
-/* A low bit of the pointer means that the connection has ended. */
+/* The pointer has its low bit set once the descriptor was closed. */
 static inline struct fuse_conn *fext_device_conn(struct fuse_dev *fud)
 {
+	/* Pairs with the cmpxchg() in fuse_dev_install_with_pq(). */
 	struct fuse_chan *chan = smp_load_acquire(&fud->chan);
 
 	return chan && !((unsigned long)chan & 7) ? chan->conn : NULL;
@@ -54,7 +58,9 @@ static inline u32 fext_buffer_offset(const struct fuse_args_pages *ap, unsigned 
 
 static inline void *fext_buffer_map(const struct fuse_args_pages *ap, unsigned int i, u32 at)
 {
-	return ap->uses_folios ? kmap_local_folio(ap->folios[i], at) : kmap_local_page(ap->pages[i]) + at;
+	if (ap->uses_folios)
+		return kmap_local_folio(ap->folios[i], at);
+	return kmap_local_page(ap->pages[i]) + at;
 }
 
 #else

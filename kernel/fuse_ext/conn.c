@@ -56,6 +56,7 @@ static void fext_free_work(struct work_struct *work)
 	/* The work may still be running: it may have ended the last request of the connection. */
 	flush_work(&c->end_work);
 	flush_work(&c->restore_work);
+	fext_ring_flush(c);
 	fext_extra_free(&c->extra);
 	free_percpu(c->stats);
 	kfree(c);
@@ -107,10 +108,13 @@ static void fext_restore(struct fext_conn *c)
 		spin_unlock(&fext_lock);
 		return;
 	}
-	WRITE_ONCE(c->fiq->ops, c->under);
+	/* io_uring may have replaced them already: its operations stay. */
+	cmpxchg(&c->fiq->ops, &c->ops, c->under);
 	c->fc = NULL;
 	hash_del_rcu(&c->hash);
 	spin_unlock(&fext_lock);
+	if (fext_ring_stop(c, fc))
+		fuse_conn_put(fc);
 
 	/* Wait for tasks that have read the old pointer, until they have left its functions. */
 	synchronize_rcu_tasks();
@@ -148,11 +152,6 @@ static struct fext_conn *fext_new(struct fuse_conn *fc)
 	}
 	c->fc = fc;
 	c->fiq = fext_queue(fc);
-	c->under = READ_ONCE(c->fiq->ops);
-	c->ops = *c->under;
-	c->ops.send_req = fext_send_req;
-	c->ops.send_forget = fext_send_forget;
-	c->ops.release = fext_release;
 	refcount_set(&c->count, 1);
 	spin_lock_init(&c->ended_lock);
 	INIT_LIST_HEAD(&c->ended);
@@ -163,29 +162,82 @@ static struct fext_conn *fext_new(struct fuse_conn *fc)
 	return c;
 }
 
+/* Replaces the current operations of the queue. */
 static void fext_install(struct fext_conn *c)
+{
+	const struct fuse_iqueue_ops *under = READ_ONCE(c->fiq->ops);
+
+	lockdep_assert_held(&fext_mutex);
+	if (under == &c->ops)
+		return;
+	WRITE_ONCE(c->under, under);
+	c->ops = (struct fuse_iqueue_ops) {
+		.send_req = fext_send_req,
+		.send_forget = fext_send_forget,
+		/* The same function for /dev/fuse and io_uring. */
+		.send_interrupt = under->send_interrupt,
+		.release = fext_release,
+	};
+	/* A task that sees these operations must find the connection and the original ones. */
+	smp_store_release(&c->fiq->ops, &c->ops);
+}
+
+static void fext_hook(struct fext_conn *c, struct fuse_conn *fc)
 {
 	spin_lock(&fext_lock);
 	hash_add_rcu(fext_conns, &c->hash, (unsigned long)c->fiq);
 	spin_unlock(&fext_lock);
-	/* A task that sees the new operations must find the connection in the hash table. */
-	smp_store_release(&c->fiq->ops, &c->ops);
+	fext_ring_start(c, fc);
+	fext_install(c);
+	fext_ring_check(c);
 }
 
-/*
- * Returns an error if the queue's operations are not the kernel's own, or if
- * the kernel is still to replace them by those of io_uring: it would replace
- * this module's.
- */
-static int fext_may_replace(struct fuse_conn *fc)
-{
-	const struct fuse_iqueue_ops *ops = READ_ONCE(fext_queue(fc)->ops);
-
 #ifdef FEXT_HAS_CHAN
-	if (READ_ONCE(fc->chan->io_uring))
-		return ops == fext_dev_ops ? -EAGAIN : 0;
+
+/* Returns the connection with a reference, while it waits for the ring. */
+struct fuse_conn *fext_ring_get(struct fext_conn *c)
+{
+	struct fuse_conn *fc = NULL;
+
+	mutex_lock(&fext_mutex);
+	if (c->ring_waits) {
+		fc = c->fc;
+		refcount_inc(&fc->count);
+	}
+	mutex_unlock(&fext_mutex);
+	return fc;
+}
+
+/* Nobody else replaces the operations from here on. */
+void fext_ring_settled(struct fext_conn *c)
+{
+	struct fuse_conn *fc;
+
+	mutex_lock(&fext_mutex);
+	fc = c->fc;
+	if (c->ring_waits) {
+		fext_install(c);
+		fext_ring_stop(c, fc);
+		fuse_conn_put(fc);
+	}
+	mutex_unlock(&fext_mutex);
+}
+
 #endif
-	return ops == fext_dev_ops ? 0 : -EBUSY;
+
+bool fext_is_dev(const struct fuse_iqueue_ops *ops)
+{
+	return ops == fext_dev_ops;
+}
+
+/* Reports whether the queue's operations are the kernel's own. */
+static bool fext_may_replace(struct fuse_conn *fc)
+{
+#ifdef FEXT_HAS_CHAN
+	if (READ_ONCE(fc->chan->ring))
+		return true;
+#endif
+	return fext_is_dev(READ_ONCE(fext_queue(fc)->ops));
 }
 
 int fext_attach(struct fuse_ext_ops *prog)
@@ -203,14 +255,11 @@ int fext_attach(struct fuse_ext_ops *prog)
 		if (rcu_access_pointer(c->prog))
 			err = -EBUSY;
 	} else {
-		err = fext_may_replace(fc);
-		if (!err) {
-			c = fext_new(fc);
-			if (c)
-				fext_install(c);
-			else
-				err = -ENOMEM;
-		}
+		c = fext_may_replace(fc) ? fext_new(fc) : ERR_PTR(-EBUSY);
+		if (IS_ERR_OR_NULL(c))
+			err = c ? PTR_ERR(c) : -ENOMEM;
+		else
+			fext_hook(c, fc);
 	}
 	if (!err) {
 		refcount_inc(&c->count);

@@ -142,7 +142,7 @@ void fext_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
 	rcu_read_lock();
 	c = fext_find(fiq);
 	/* NULL: the connection's original operations were restored meanwhile. */
-	under = c ? c->under : READ_ONCE(fiq->ops);
+	under = c ? READ_ONCE(c->under) : READ_ONCE(fiq->ops);
 	if (c)
 		error = fext_ask(c, req);
 	if (error <= 0) {
