@@ -208,17 +208,14 @@ struct fuse_conn *fext_ring_get(struct fext_conn *c)
 	return fc;
 }
 
-/* Nobody else replaces the operations from here on. */
+/* Called once nobody else can replace the operations any more. The caller has a reference. */
 void fext_ring_settled(struct fext_conn *c)
 {
-	struct fuse_conn *fc;
-
 	mutex_lock(&fext_mutex);
-	fc = c->fc;
 	if (c->ring_waits) {
 		fext_install(c);
-		fext_ring_stop(c, fc);
-		fuse_conn_put(fc);
+		fext_ring_stop(c, c->fc);
+		fuse_conn_put(c->fc);
 	}
 	mutex_unlock(&fext_mutex);
 }

@@ -40,7 +40,6 @@ static void fext_ring_work(struct work_struct *work)
 	struct fuse_chan *chan = container_of(c->fiq, struct fuse_chan, iq);
 	struct fuse_conn *fc;
 
-	/* The reference of the wait keeps the channel, as long as nobody else stops it. */
 	fc = fext_ring_get(c);
 	if (!fc)
 		return;
