@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -141,6 +142,17 @@ fn counts_meet_zero_after_many_programs() {
     assert!(served.backing_file_is_released());
 }
 
+/// Returns the number of opens that the program of this mount answered.
+fn opens_answered(served: &Served) -> u64 {
+    let minor = rustix::fs::minor(fs::metadata(served.path("")).unwrap().dev());
+    let connection = format!("connection {minor} ");
+    let text = fs::read_to_string("/sys/kernel/debug/shunt_fuse_ext").unwrap();
+    let counts = text.lines().skip_while(|line| !line.starts_with(&connection)).skip(1);
+    let mut counts = counts.take_while(|line| line.starts_with("op "));
+    let open = counts.find_map(|line| line.strip_prefix("op 14 answered "));
+    open.map_or(0, |counts| counts.split(' ').next().unwrap().parse().unwrap())
+}
+
 /// Over io_uring, releases reach the daemon although the program has counted the opens: the kernel queues them past the program.
 #[test]
 fn releases_over_rings_are_counted() {
@@ -149,12 +161,14 @@ fn releases_over_rings_are_counted() {
     }
     let served = Served::over(Transport::Uring);
     fs::write(served.path("file"), "text").unwrap();
-    let mut files = Vec::new();
+    // Until the rings are ready, the daemon answers.
     assert!(eventually(|| {
-        files.push(served.open());
-        served.fs.known_files() == 1
+        drop(served.open());
+        opens_answered(&served) > 0
     }));
-    files.extend((0..10).map(|_| served.open()));
+    let before = opens_answered(&served);
+    let files: Vec<File> = (0..10).map(|_| served.open()).collect();
+    assert_eq!(opens_answered(&served) - before, 20);
     files.iter().for_each(|file| assert!(is_read(file)));
     fs::remove_file(served.path("file")).unwrap();
     assert_eq!(served.fs.known_files(), 1, "released while it is open");
