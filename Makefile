@@ -84,6 +84,7 @@ lab-debug:
 
 lab:
 	@tests/setup
+	@lab/lint
 	@lab/matrix
 
 fuzz:

@@ -16,11 +16,37 @@ static bool fext_out_in_pages(const struct fuse_args *args, u32 arg)
 	return args->out_pages && arg + 1 == args->out_numargs;
 }
 
+/*
+ * Newer kernels begin operations without a header with an empty argument, and
+ * split the name of a lookup from its NUL. Programs see the arguments as the
+ * protocol has them: no empty header, and one name.
+ */
+static u32 fext_in_hidden(const struct fuse_args *args)
+{
+	return args->in_numargs && !args->in_args[0].size;
+}
+
+static bool fext_in_name_is_split(const struct fuse_args *args)
+{
+	return args->opcode == FUSE_LOOKUP && args->in_numargs == fext_in_hidden(args) + 2;
+}
+
+u32 fext_args_in_count(const struct fuse_req *req)
+{
+	const struct fuse_args *args = req->args;
+
+	return args->in_numargs - fext_in_hidden(args) - fext_in_name_is_split(args);
+}
+
 int fext_args_in_size(const struct fuse_req *req, u32 arg)
 {
-	if (arg >= req->args->in_numargs)
+	const struct fuse_args *args = req->args;
+	const struct fuse_in_arg *in;
+
+	if (arg >= fext_args_in_count(req))
 		return -EINVAL;
-	return req->args->in_args[arg].size;
+	in = &args->in_args[fext_in_hidden(args) + arg];
+	return fext_in_name_is_split(args) ? in[0].size + in[1].size : in[0].size;
 }
 
 int fext_args_out_size(const struct fuse_req *req, u32 arg)
@@ -34,13 +60,20 @@ int fext_args_out_size(const struct fuse_req *req, u32 arg)
 int fext_args_read(const struct fuse_req *req, u32 arg, u32 offset, void *dst, u32 size)
 {
 	const struct fuse_args *args = req->args;
+	int total = fext_args_in_size(req, arg);
+	const struct fuse_in_arg *in;
+	u32 first;
 
-	if (arg >= args->in_numargs || (args->in_pages && arg + 1 == args->in_numargs))
+	if (total < 0 || offset > total)
 		return -EINVAL;
-	if (offset > args->in_args[arg].size)
+	if (args->in_pages && arg + 1 == fext_args_in_count(req))
 		return -EINVAL;
-	size = min(size, args->in_args[arg].size - offset);
-	memcpy(dst, args->in_args[arg].value + offset, size);
+	in = &args->in_args[fext_in_hidden(args) + arg];
+	size = min(size, (u32)total - offset);
+	first = offset < in->size ? min(size, in->size - offset) : 0;
+	memcpy(dst, in->value + offset, first);
+	if (first < size)
+		memcpy(dst + first, in[1].value + (offset + first - in->size), size - first);
 	return size;
 }
 
@@ -48,13 +81,10 @@ int fext_args_read(const struct fuse_req *req, u32 arg, u32 offset, void *dst, u
 static void fext_pages_fill(struct fuse_args *args, u32 offset, const void *src, u32 size)
 {
 	struct fuse_args_pages *ap = container_of(args, struct fuse_args_pages, args);
-	unsigned int count = ap->uses_folios ? ap->num_folios : ap->num_pages;
 	unsigned int i;
 
-	for (i = 0; i < count && size; i++) {
-		/* Both kinds of descriptor have a length and an offset. */
-		u32 length = ap->uses_folios ? ap->folio_descs[i].length : ap->descs[i].length;
-		u32 start = ap->uses_folios ? ap->folio_descs[i].offset : ap->descs[i].offset;
+	for (i = 0; i < fext_buffers(ap) && size; i++) {
+		u32 length = fext_buffer_length(ap, i), start = fext_buffer_offset(ap, i);
 
 		if (offset >= length) {
 			offset -= length;
@@ -63,12 +93,8 @@ static void fext_pages_fill(struct fuse_args *args, u32 offset, const void *src,
 		while (size && offset < length) {
 			u32 at = start + offset;
 			u32 n = min3(size, length - offset, (u32)(PAGE_SIZE - offset_in_page(at)));
-			char *page;
+			char *page = fext_buffer_map(ap, i, at);
 
-			if (ap->uses_folios)
-				page = kmap_local_folio(ap->folios[i], at);
-			else
-				page = kmap_local_page(ap->pages[i]) + at;
 			if (src)
 				memcpy(page, src, n);
 			else

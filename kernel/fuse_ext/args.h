@@ -7,6 +7,7 @@
 int fext_args_read(const struct fuse_req *req, u32 arg, u32 offset, void *dst, u32 size);
 int fext_args_write(struct fuse_ext_request *request, u32 arg, u32 offset,
 		    const void *src, u32 size);
+u32 fext_args_in_count(const struct fuse_req *req);
 int fext_args_in_size(const struct fuse_req *req, u32 arg);
 int fext_args_out_size(const struct fuse_req *req, u32 arg);
 

@@ -19,6 +19,25 @@ static LIST_HEAD(fext_attached);
 static DEFINE_SPINLOCK(fext_lock);
 static DEFINE_MUTEX(fext_mutex);
 
+/* The kernel's operations for /dev/fuse. */
+static const struct fuse_iqueue_ops *fext_dev_ops;
+
+/* Finds the operations of /dev/fuse where they are not exported: a new channel has them. */
+int fext_conns_init(void)
+{
+#ifdef FEXT_HAS_CHAN
+	struct fuse_chan *chan = fuse_dev_chan_new();
+
+	if (!chan)
+		return -ENOMEM;
+	fext_dev_ops = chan->iq.ops;
+	fuse_chan_free(chan);
+#else
+	fext_dev_ops = &fuse_dev_fiq_ops;
+#endif
+	return 0;
+}
+
 /* Called under rcu_read_lock(), fext_lock or fext_mutex. */
 struct fext_conn *fext_find(const struct fuse_iqueue *fiq)
 {
@@ -37,6 +56,7 @@ static void fext_free_work(struct work_struct *work)
 	/* The work may still be running: it may have ended the last request of the connection. */
 	flush_work(&c->end_work);
 	flush_work(&c->restore_work);
+	fext_ring_flush(c);
 	fext_extra_free(&c->extra);
 	free_percpu(c->stats);
 	kfree(c);
@@ -88,10 +108,13 @@ static void fext_restore(struct fext_conn *c)
 		spin_unlock(&fext_lock);
 		return;
 	}
-	WRITE_ONCE(c->fiq->ops, c->under);
+	/* io_uring may have replaced them already: its operations stay. */
+	cmpxchg(&c->fiq->ops, &c->ops, c->under);
 	c->fc = NULL;
 	hash_del_rcu(&c->hash);
 	spin_unlock(&fext_lock);
+	if (fext_ring_stop(c, fc))
+		fuse_conn_put(fc);
 
 	/* Wait for tasks that have read the old pointer, until they have left its functions. */
 	synchronize_rcu_tasks();
@@ -128,12 +151,7 @@ static struct fext_conn *fext_new(struct fuse_conn *fc)
 		return NULL;
 	}
 	c->fc = fc;
-	c->fiq = &fc->iq;
-	c->under = READ_ONCE(fc->iq.ops);
-	c->ops = *c->under;
-	c->ops.send_req = fext_send_req;
-	c->ops.send_forget = fext_send_forget;
-	c->ops.release = fext_release;
+	c->fiq = fext_queue(fc);
 	refcount_set(&c->count, 1);
 	spin_lock_init(&c->ended_lock);
 	INIT_LIST_HEAD(&c->ended);
@@ -144,13 +162,79 @@ static struct fext_conn *fext_new(struct fuse_conn *fc)
 	return c;
 }
 
+/* Replaces the current operations of the queue. */
 static void fext_install(struct fext_conn *c)
+{
+	const struct fuse_iqueue_ops *under = READ_ONCE(c->fiq->ops);
+
+	lockdep_assert_held(&fext_mutex);
+	if (under == &c->ops)
+		return;
+	WRITE_ONCE(c->under, under);
+	c->ops = (struct fuse_iqueue_ops) {
+		.send_req = fext_send_req,
+		.send_forget = fext_send_forget,
+		/* The same function for /dev/fuse and io_uring. */
+		.send_interrupt = under->send_interrupt,
+		.release = fext_release,
+	};
+	/* A task that sees these operations must find the connection and the original ones. */
+	smp_store_release(&c->fiq->ops, &c->ops);
+}
+
+static void fext_hook(struct fext_conn *c, struct fuse_conn *fc)
 {
 	spin_lock(&fext_lock);
 	hash_add_rcu(fext_conns, &c->hash, (unsigned long)c->fiq);
 	spin_unlock(&fext_lock);
-	/* A task that sees the new operations must find the connection in the hash table. */
-	smp_store_release(&c->fiq->ops, &c->ops);
+	fext_ring_start(c, fc);
+	fext_install(c);
+	fext_ring_check(c);
+}
+
+#ifdef FEXT_HAS_CHAN
+
+/* Returns the connection with a reference, while it waits for the ring. */
+struct fuse_conn *fext_ring_get(struct fext_conn *c)
+{
+	struct fuse_conn *fc = NULL;
+
+	mutex_lock(&fext_mutex);
+	if (c->ring_waits) {
+		fc = c->fc;
+		refcount_inc(&fc->count);
+	}
+	mutex_unlock(&fext_mutex);
+	return fc;
+}
+
+/* Called once nobody else can replace the operations any more. The caller has a reference. */
+void fext_ring_settled(struct fext_conn *c)
+{
+	mutex_lock(&fext_mutex);
+	if (c->ring_waits) {
+		fext_install(c);
+		fext_ring_stop(c, c->fc);
+		fuse_conn_put(c->fc);
+	}
+	mutex_unlock(&fext_mutex);
+}
+
+#endif
+
+bool fext_is_dev(const struct fuse_iqueue_ops *ops)
+{
+	return ops == fext_dev_ops;
+}
+
+/* Reports whether the queue's operations are the kernel's own. */
+static bool fext_may_replace(struct fuse_conn *fc)
+{
+#ifdef FEXT_HAS_CHAN
+	if (READ_ONCE(fc->chan->ring))
+		return true;
+#endif
+	return fext_is_dev(READ_ONCE(fext_queue(fc)->ops));
 }
 
 int fext_attach(struct fuse_ext_ops *prog)
@@ -162,19 +246,17 @@ int fext_attach(struct fuse_ext_ops *prog)
 	if (IS_ERR(fc))
 		return PTR_ERR(fc);
 	mutex_lock(&fext_mutex);
-	c = fext_find(&fc->iq);
+	c = fext_find(fext_queue(fc));
 	if (c) {
 		/* Still installed, for lookups that an earlier program answered. */
 		if (rcu_access_pointer(c->prog))
 			err = -EBUSY;
-	} else if (READ_ONCE(fc->iq.ops) != &fuse_dev_fiq_ops) {
-		err = -EBUSY;
 	} else {
-		c = fext_new(fc);
-		if (c)
-			fext_install(c);
+		c = fext_may_replace(fc) ? fext_new(fc) : ERR_PTR(-EBUSY);
+		if (IS_ERR_OR_NULL(c))
+			err = c ? PTR_ERR(c) : -ENOMEM;
 		else
-			err = -ENOMEM;
+			fext_hook(c, fc);
 	}
 	if (!err) {
 		refcount_inc(&c->count);
@@ -208,7 +290,7 @@ int fext_replace(struct fuse_ext_ops *prog, const struct fuse_ext_ops *old)
 		return PTR_ERR(fc);
 	mutex_lock(&fext_mutex);
 	c = fext_running(old);
-	if (c && c->fiq == &fc->iq) {
+	if (c && c->fiq == fext_queue(fc)) {
 		rcu_assign_pointer(c->prog, prog);
 		err = 0;
 	}

@@ -7,13 +7,13 @@
 #include "private.h"
 
 /*
- * Returns the connection with a reference. ENOTCONN: the descriptor is not
- * used by a mount yet, or the pointer has flags in its low bits, as in later
- * kernels.
+ * Returns the connection with a reference. ENOTCONN: no mount uses the
+ * descriptor, or the pointer to its device has flags in its low bits, as in
+ * some kernels before the mount.
  */
 struct fuse_conn *fext_conn_of_fd(int fd)
 {
-	struct fuse_conn *fc = ERR_PTR(-EBADF);
+	struct fuse_conn *fc = ERR_PTR(-EBADF), *of_device;
 	struct file *file = fget(fd);
 	struct fuse_dev *fud;
 
@@ -27,8 +27,11 @@ struct fuse_conn *fext_conn_of_fd(int fd)
 	if (!fud || (unsigned long)fud & 7)
 		goto out;
 	/* The open descriptor holds its device, and that the connection. */
-	fc = fud->fc;
-	refcount_inc(&fc->count);
+	of_device = fext_device_conn(fud);
+	if (of_device) {
+		fc = of_device;
+		refcount_inc(&fc->count);
+	}
 out:
 	fput(file);
 	return fc;

@@ -14,7 +14,7 @@
 
 #define FEXT_EXTRA_BITS	12
 /* Maximum number of counted nodes, of 32 bytes each. Further lookups go to the daemon. */
-#define FEXT_EXTRA_MAX	(1 << 20)
+#define FEXT_EXTRA_MAX	BIT(20)
 
 struct fext_node {
 	struct hlist_node link;
@@ -119,7 +119,10 @@ static u64 fext_extra_take(struct fext_extra *extra, u64 nodeid, u64 lookups)
 	return taken;
 }
 
-/* Reduces the FORGET in @link by the counted lookups. Returns whether any are left for the daemon. */
+/*
+ * Reduces the FORGET in @link by the counted lookups. Returns whether any are
+ * left for the daemon.
+ */
 static bool fext_settle(struct fext_conn *c, struct fuse_forget_link *link)
 {
 	struct fext_extra *extra = &c->extra;
@@ -152,7 +155,7 @@ void fext_send_forget(struct fuse_iqueue *fiq, struct fuse_forget_link *link)
 
 	rcu_read_lock();
 	c = fext_find(fiq);
-	under = c ? c->under : READ_ONCE(fiq->ops);
+	under = c ? READ_ONCE(c->under) : READ_ONCE(fiq->ops);
 	if (c)
 		left = fext_settle(c, link);
 	rcu_read_unlock();

@@ -8,6 +8,11 @@
 
 #include "args.h"
 
+/* Arguments are always trusted since the flag was removed. */
+#ifndef KF_TRUSTED_ARGS
+#define KF_TRUSTED_ARGS 0
+#endif
+
 __bpf_kfunc_start_defs();
 
 /* Reads argument @arg at @offset. Returns the number of bytes copied, or a negative errno. */

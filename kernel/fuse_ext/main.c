@@ -11,7 +11,9 @@ static int __init fext_init(void)
 {
 	int err;
 
-	err = fext_extra_cache_create();
+	err = fext_conns_init();
+	if (!err)
+		err = fext_extra_cache_create();
 	if (err)
 		return err;
 	err = -ENOMEM;

@@ -4,6 +4,7 @@
 
 #include <linux/fuse.h>
 #include <linux/hashtable.h>
+#include <linux/highmem.h>
 #include <linux/list.h>
 #include <linux/percpu.h>
 #include <linux/rcupdate.h>
@@ -11,7 +12,7 @@
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 
-#include "layout.h"
+#include "compat.h"
 #include "include/fuse_ext.h"
 
 #define FEXT_OPS 64	/* opcodes that an op mask can name */
@@ -29,7 +30,7 @@ struct fext_stats {
 
 /* Lookups that programs answered, and that the daemon does not count. */
 struct fext_extra {
-	spinlock_t lock;
+	spinlock_t lock;	/* all members */
 	struct hlist_head *buckets;
 	u64 seq;	/* number of FORGETs sent to the daemon */
 	u64 lookups;
@@ -57,6 +58,13 @@ struct fext_conn {
 	struct list_head ended;
 	struct work_struct end_work;
 
+#ifdef FEXT_HAS_CHAN
+	/* Until io_uring has replaced the queue's operations or cannot do so any more. */
+	struct wait_queue_entry ring_wait;
+	struct work_struct ring_work;
+	bool ring_waits;			/* holds a reference to ->fc; fext_mutex */
+#endif
+
 	struct work_struct restore_work;
 	struct rcu_work free_work;
 };
@@ -65,12 +73,42 @@ extern struct workqueue_struct *fext_wq;
 extern const struct file_operations fuse_dev_operations;
 
 /* conn.c */
+int fext_conns_init(void);
+bool fext_is_dev(const struct fuse_iqueue_ops *ops);
+struct fuse_conn *fext_ring_get(struct fext_conn *c);
+void fext_ring_settled(struct fext_conn *c);
 struct fext_conn *fext_find(const struct fuse_iqueue *fiq);
 int fext_attach(struct fuse_ext_ops *prog);
 int fext_replace(struct fuse_ext_ops *prog, const struct fuse_ext_ops *old);
 void fext_detach(const struct fuse_ext_ops *prog);
 void fext_drained(struct fext_conn *c);
 void fext_for_each(void (*show)(struct fext_conn *c, void *arg), void *arg);
+
+/* ring.c */
+#ifdef FEXT_HAS_CHAN
+void fext_ring_start(struct fext_conn *c, struct fuse_conn *fc);
+void fext_ring_check(struct fext_conn *c);
+bool fext_ring_stop(struct fext_conn *c, struct fuse_conn *fc);
+void fext_ring_flush(struct fext_conn *c);
+#else
+/* These kernels never replace the operations. */
+static inline void fext_ring_start(struct fext_conn *c, struct fuse_conn *fc)
+{
+}
+
+static inline void fext_ring_check(struct fext_conn *c)
+{
+}
+
+static inline bool fext_ring_stop(struct fext_conn *c, struct fuse_conn *fc)
+{
+	return false;
+}
+
+static inline void fext_ring_flush(struct fext_conn *c)
+{
+}
+#endif
 
 /* device.c */
 struct fuse_conn *fext_conn_of_fd(int fd);

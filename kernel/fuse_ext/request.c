@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Interception of requests: runs the program and applies its verdict. */
 
-#include "private.h"
+#include "args.h"
 
 /*
  * Reports whether a program may answer an operation with success. Replies that
@@ -96,7 +96,7 @@ static int fext_ask(struct fext_conn *c, struct fuse_req *req)
 		.uid = req->in.h.uid,
 		.gid = req->in.h.gid,
 		.pid = req->in.h.pid,
-		.in_count = req->args->in_numargs,
+		.in_count = fext_args_in_count(req),
 		.out_count = req->args->out_numargs,
 		.req = req,
 	};
@@ -142,7 +142,7 @@ void fext_send_req(struct fuse_iqueue *fiq, struct fuse_req *req)
 	rcu_read_lock();
 	c = fext_find(fiq);
 	/* NULL: the connection's original operations were restored meanwhile. */
-	under = c ? c->under : READ_ONCE(fiq->ops);
+	under = c ? READ_ONCE(c->under) : READ_ONCE(fiq->ops);
 	if (c)
 		error = fext_ask(c, req);
 	if (error <= 0) {

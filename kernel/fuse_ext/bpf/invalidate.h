@@ -8,6 +8,9 @@
 /* Handle of files that a program opened. Daemons do not use this value. */
 #define FUSE_EXT_HANDLE 0xffffffff53485558ULL
 
+/* FUSE_COPY_FILE_RANGE_64 of newer kernels: the same request with a longer reply. */
+#define COPY_FILE_RANGE_64 53
+
 #define INVALIDATING							\
 	(BIT(FUSE_SETATTR) | BIT(FUSE_WRITE) | BIT(FUSE_FALLOCATE) |	\
 	 BIT(FUSE_SETXATTR) | BIT(FUSE_REMOVEXATTR) | BIT(FUSE_READ) |	\
@@ -15,7 +18,7 @@
 	 BIT(FUSE_COPY_FILE_RANGE) | BIT(FUSE_CREATE) | BIT(FUSE_MKNOD) | \
 	 BIT(FUSE_MKDIR) | BIT(FUSE_SYMLINK) | BIT(FUSE_LINK) |		\
 	 BIT(FUSE_UNLINK) | BIT(FUSE_RMDIR) | BIT(FUSE_RENAME) |	\
-	 BIT(FUSE_RENAME2))
+	 BIT(FUSE_RENAME2) | BIT(COPY_FILE_RANGE_64))
 
 /* Reads the name in argument @arg. Returns 0 if it is too long for the tables. */
 __inline int read_name(struct fuse_ext_request *request, __u32 arg, __u64 parent,
@@ -167,6 +170,7 @@ __inline void invalidate(struct fuse_ext_request *request)
 		renamed(request);
 		break;
 	case FUSE_COPY_FILE_RANGE:
+	case COPY_FILE_RANGE_64:
 		copied(request);
 		break;
 	}

@@ -274,7 +274,24 @@ impl Mount {
         Self::with(small, builtin::PROGRAM.expect("built with clang").to_vec(), path.to_owned())
     }
 
+    /// Mounts as [`asking`](Self::asking) does, over io_uring. `None`: this kernel does not support it.
+    pub fn over_rings(small: CountingFs) -> Option<Self> {
+        enable_rings()?;
+        let directory = tempfile::tempdir().unwrap().keep();
+        let program = builtin::PROGRAM.expect("built with clang").to_vec();
+        let config = Config::new(Profile::Passthrough).transport(Transport::Uring);
+        let mut mount = Self::configured(small, program, directory.clone(), config);
+        mount.directory = Some(directory);
+        let used = mount.mounted.as_ref().unwrap().handle().transport();
+        assert_eq!(used.transport, Transport::Uring, "{:?}", used.reason);
+        Some(mount)
+    }
+
     fn with(small: CountingFs, program: Vec<u8>, path: PathBuf) -> Self {
+        Self::configured(small, program, path, Config::new(Profile::Passthrough))
+    }
+
+    fn configured(small: CountingFs, program: Vec<u8>, path: PathBuf, config: Config) -> Self {
         let extension = Extension {
             program,
             xattrs: true,
@@ -285,7 +302,6 @@ impl Mount {
         };
         let fs = Arc::new(Extended::new(small, extension));
         let options = MountOptions::new().fsname("small").default_permissions(true);
-        let config = Config::new(Profile::Passthrough);
         let mounted = mount::<Extended<CountingFs>>(fs.clone(), config, &path, &options).unwrap();
         Self { fs, path, mounted: Some(mounted), directory: None }
     }
@@ -317,6 +333,17 @@ impl Drop for Mount {
             std::fs::remove_dir(directory).ok();
         }
     }
+}
+
+/// Permits FUSE over io_uring. `None`: this kernel does not support it.
+pub fn enable_rings() -> Option<()> {
+    let switch = Path::new("/sys/module/fuse/parameters/enable_uring");
+    if !switch.exists() {
+        eprintln!("skipped: this kernel has no FUSE over io_uring");
+        return None;
+    }
+    std::fs::write(switch, "Y").unwrap();
+    Some(())
 }
 
 /// Calls `getxattr(2)` with a buffer of `room` bytes; 0 asks for the length.

@@ -14,4 +14,5 @@ mod mirror;
 mod mirror_cli;
 mod open_count_handover;
 mod program_replacement;
+mod rings;
 mod volume;

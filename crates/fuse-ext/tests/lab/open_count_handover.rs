@@ -3,15 +3,16 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use shunt_fuse::mount::{MountOptions, Unmount};
-use shunt_fuse::{Expiry, Mounted, mount};
+use shunt_fuse::{Expiry, Mounted, Transport, mount};
 use shunt_fuse_ext::{AccessTimes, Extended, Extension, builtin};
 use shunt_mirror::{CacheMode, Mirror, MirrorOptions};
 
-use super::common::module_is_here;
+use super::common::{enable_rings, module_is_here};
 use super::mirror_cli::eventually;
 
 struct Served {
@@ -22,6 +23,10 @@ struct Served {
 
 impl Served {
     fn new() -> Self {
+        Self::over(Transport::Dev)
+    }
+
+    fn over(transport: Transport) -> Self {
         let directory = tempfile::tempdir_in("/scratch").unwrap().keep();
         let [source, target] = ["source", "mount"].map(|name| directory.join(name));
         fs::create_dir(&source).unwrap();
@@ -32,7 +37,7 @@ impl Served {
             ..MirrorOptions::new(source)
         })
         .unwrap();
-        let config = mirror.config();
+        let config = mirror.config().transport(transport);
         let program = builtin::PROGRAM.unwrap().to_vec();
         let extension = Extension {
             program,
@@ -133,6 +138,40 @@ fn counts_meet_zero_after_many_programs() {
         served.attach();
     }
     files.iter().for_each(|file| assert!(is_read(file)));
+    drop(files);
+    assert!(served.backing_file_is_released());
+}
+
+/// Returns the number of opens that the program of this mount answered.
+fn opens_answered(served: &Served) -> u64 {
+    let minor = rustix::fs::minor(fs::metadata(served.path("")).unwrap().dev());
+    let connection = format!("connection {minor} ");
+    let text = fs::read_to_string("/sys/kernel/debug/shunt_fuse_ext").unwrap();
+    let counts = text.lines().skip_while(|line| !line.starts_with(&connection)).skip(1);
+    let mut counts = counts.take_while(|line| line.starts_with("op "));
+    let open = counts.find_map(|line| line.strip_prefix("op 14 answered "));
+    open.map_or(0, |counts| counts.split(' ').next().unwrap().parse().unwrap())
+}
+
+/// Over io_uring, releases reach the daemon although the program has counted the opens: the kernel queues them past the program.
+#[test]
+fn releases_over_rings_are_counted() {
+    if !module_is_here() || enable_rings().is_none() {
+        return;
+    }
+    let served = Served::over(Transport::Uring);
+    fs::write(served.path("file"), "text").unwrap();
+    // Until the rings are ready, the daemon answers.
+    assert!(eventually(|| {
+        drop(served.open());
+        opens_answered(&served) > 0
+    }));
+    let before = opens_answered(&served);
+    let files: Vec<File> = (0..10).map(|_| served.open()).collect();
+    assert_eq!(opens_answered(&served) - before, 20);
+    files.iter().for_each(|file| assert!(is_read(file)));
+    fs::remove_file(served.path("file")).unwrap();
+    assert_eq!(served.fs.known_files(), 1, "released while it is open");
     drop(files);
     assert!(served.backing_file_is_released());
 }
