@@ -63,6 +63,10 @@ static int cut_range(struct extmap_connection *c, struct inode *inode, u64 offse
 			extmap_map_hold_nothing(map);
 		return 0;
 	}
+	/* So that nothing is lost if the map cannot be changed. */
+	err = filemap_write_and_wait_range(inode->i_mapping, first, last - 1);
+	if (err)
+		return err;
 	truncate_pagecache_range(inode, first, last - 1);
 	return extmap_map_cut(c, map, first, last, hold);
 }

@@ -60,6 +60,8 @@ fn round(seed: u64) {
                 })
             })
             .collect();
+        // Its copies end with the threads, also where one panics.
+        drop(ended);
         let server = scope.spawn(|| pool.serve(seed));
         let deadline = Instant::now() + ROUND_TIMEOUT;
         for _ in 0..THREADS {
