@@ -53,3 +53,15 @@ archive_unpack() { # DIRECTORY PACKAGE...
     mv -T "$tmp/root" "$dir"
     rm -rf "$tmp"
 }
+
+# Unpacks packages into a directory of the cache, unless an earlier run has done that.
+archive_find() { # DIRECTORY PACKAGE...
+    local lock
+    exec {lock}>"$LAB_CACHE/lock"
+    flock "$lock"
+    if [ ! -d "$1" ]; then
+        archive_update_for "$2"
+        archive_unpack "$@"
+    fi
+    exec {lock}>&-
+}

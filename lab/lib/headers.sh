@@ -76,6 +76,7 @@ builder_find() {
     exec {lock}>&-
 }
 
+# Runs a command in that root.
 builder_run() { # DIRECTORY COMMAND...
     local dir=$1
     shift

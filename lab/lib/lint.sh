@@ -24,13 +24,7 @@ checkpatch_find() { # VERSION
 
 # Sets SPARSE, which runs in the root of Debian 13 (builder_find).
 sparse_find() {
-    local lock dir=$LAB_CACHE/sparse
+    local dir=$LAB_CACHE/sparse
     SPARSE=$dir/usr/bin/sparse
-    exec {lock}>"$LAB_CACHE/lock"
-    flock "$lock"
-    if [ ! -d "$dir" ]; then
-        archive_update_for sparse
-        archive_unpack "$dir" sparse
-    fi
-    exec {lock}>&-
+    archive_find "$dir" sparse
 }

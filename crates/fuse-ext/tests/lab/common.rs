@@ -54,6 +54,12 @@ impl CountingFs {
         node
     }
 
+    /// Sets an extended attribute, as if it had been there at the mount.
+    pub fn set_xattr(&self, node: u64, name: &str, value: &[u8]) {
+        let mut nodes = self.nodes.lock().unwrap();
+        nodes.get_mut(&node).unwrap().xattrs.insert(name.into(), value.to_vec());
+    }
+
     fn entry(&self, node: u64) -> Result<Entry, Errno> {
         let attributes = self.attributes(node)?;
         *self.lookups.lock().unwrap().entry(node).or_default() += 1;

@@ -7,7 +7,7 @@ use super::common::*;
 fn two_files() -> CountingFs {
     let small = CountingFs::new();
     let file = small.add(1, "file0", 0o100_644);
-    small.nodes.lock().unwrap().get_mut(&file).unwrap().xattrs.insert(b"user.x".to_vec(), b"value".to_vec());
+    small.set_xattr(file, "user.x", b"value");
     small.add(1, "link", 0o120_777);
     small
 }

@@ -50,14 +50,7 @@ fn at_most_four_times_tmpfs() {
     }
     let small = CountingFs::new();
     let node = small.add(1, "file0", 0o100_644);
-    small
-        .nodes
-        .lock()
-        .unwrap()
-        .get_mut(&node)
-        .unwrap()
-        .xattrs
-        .insert(b"security.x".to_vec(), b"value".to_vec());
+    small.set_xattr(node, "security.x", b"value");
     let mount = Mount::asking(small);
     let path = mount.path("file0");
 

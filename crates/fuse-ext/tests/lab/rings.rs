@@ -10,14 +10,7 @@ fn mounted() -> Option<Mount> {
     let small = CountingFs::new();
     for n in 0..20 {
         let node = small.add(1, &format!("file{n}"), 0o100_644);
-        small
-            .nodes
-            .lock()
-            .unwrap()
-            .get_mut(&node)
-            .unwrap()
-            .xattrs
-            .insert(b"user.x".to_vec(), b"value".to_vec());
+        small.set_xattr(node, "user.x", b"value");
     }
     if module_is_here() { Mount::over_rings(small) } else { None }
 }

@@ -12,14 +12,10 @@ use shunt_extmap::Extent;
 
 use super::aligned::Aligned;
 use super::disk::{BLOCK, Disk, extent, module_is_here};
-use super::raw_calls::{call, control_of, issue, word};
+use super::raw_calls::{call, control_of, issue, refused, word};
 
 /// The largest size of a file.
 const MAX_SIZE: u64 = i64::MAX as u64;
-
-fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Errno {
-    Errno::from_io_error(&result.unwrap_err()).unwrap()
-}
 
 /// A hole that ends at the largest offset has a byte after it, in the last block. A loop over holes must not stop there.
 #[test]
@@ -59,23 +55,23 @@ fn ranges_are_held_once() {
     file.push(&[extent(0, 8, 8, true)]).unwrap();
     let open = File::from(file.as_fd().try_clone_to_owned().unwrap());
     let held = file.punch_held(2 * BLOCK, BLOCK).unwrap();
-    assert_eq!(errno(file.truncate(BLOCK)), Errno::BUSY);
-    assert_eq!(errno(file.truncate_held(0)), Errno::BUSY);
-    assert_eq!(errno(file.punch(0, BLOCK)), Errno::BUSY);
-    assert_eq!(errno(file.cut_tail()), Errno::BUSY);
+    assert_eq!(refused(file.truncate(BLOCK)), Errno::BUSY);
+    assert_eq!(refused(file.truncate_held(0)), Errno::BUSY);
+    assert_eq!(refused(file.punch(0, BLOCK)), Errno::BUSY);
+    assert_eq!(refused(file.cut_tail()), Errno::BUSY);
     // Without a whole block, the call would not need a hold, but ends one.
-    assert_eq!(errno(file.punch_held(100, 100)), Errno::BUSY);
+    assert_eq!(refused(file.punch_held(100, 100)), Errno::BUSY);
     assert_eq!(open.metadata().unwrap().len(), 8 * BLOCK);
     let mut content = [0; 300];
     open.read_exact_at(&mut content, 0).unwrap();
     assert_eq!(content, [0xee; 300]);
     file.grow(9 * BLOCK).unwrap();
-    assert_eq!(errno(file.push(&[extent(2, 2, 1, true)])), Errno::AGAIN);
+    assert_eq!(refused(file.push(&[extent(2, 2, 1, true)])), Errno::AGAIN);
     drop(held);
     file.push(&[extent(2, 2, 1, true)]).unwrap();
     // A range without a whole block is held as well, until it is freed.
     let held = file.punch_held(100, 100).unwrap();
-    assert_eq!(errno(file.cut_tail()), Errno::BUSY);
+    assert_eq!(refused(file.cut_tail()), Errno::BUSY);
     drop(held);
     drop(file.cut_tail().unwrap());
 }
@@ -123,8 +119,8 @@ fn readable_files_stay_so() {
     let file = connection.file(0).unwrap();
     file.push(&[extent(0, 0, 8, true)]).unwrap();
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    assert_eq!(errno(File::options().write(true).open(&path)), Errno::ROFS);
-    assert_eq!(errno(File::options().read(true).write(true).open(&path)), Errno::ROFS);
+    assert_eq!(refused(File::options().write(true).open(&path)), Errno::ROFS);
+    assert_eq!(refused(File::options().read(true).write(true).open(&path)), Errno::ROFS);
     File::open(&path).unwrap();
 }
 
@@ -203,11 +199,11 @@ fn holes_cannot_use_up_memory() {
         file.push(&part).unwrap();
     }
     println!("{MAX_RUNS} extents took {:?}", begun.elapsed());
-    assert_eq!(errno(file.push(&[single(MAX_RUNS + 5)])), Errno::TOOBIG);
-    assert_eq!(errno(file.punch(BLOCK, BLOCK)), Errno::TOOBIG);
+    assert_eq!(refused(file.push(&[single(MAX_RUNS + 5)])), Errno::TOOBIG);
+    assert_eq!(refused(file.punch(BLOCK, BLOCK)), Errno::TOOBIG);
     // Cuts that split no extent do not fail.
     file.punch(5 * BLOCK, BLOCK).unwrap();
     file.punch(BLOCK, BLOCK).unwrap();
-    assert_eq!(errno(file.push(&[single(MAX_RUNS + 5)])), Errno::TOOBIG);
+    assert_eq!(refused(file.push(&[single(MAX_RUNS + 5)])), Errno::TOOBIG);
     file.truncate(BLOCK / 2).unwrap();
 }

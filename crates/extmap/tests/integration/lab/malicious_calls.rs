@@ -9,11 +9,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, m
 use shunt_extmap::{Connection, Extent};
 
 use super::disk::{BLOCK, Disk, extent, module_is_here};
-use super::raw_calls::{call, control_of, issue, push, word};
-
-fn refused<T: std::fmt::Debug>(result: std::io::Result<T>) -> Errno {
-    Errno::from_io_error(&result.unwrap_err()).unwrap()
-}
+use super::raw_calls::{call, control_of, issue, push, refused, word};
 
 #[test]
 fn only_a_device_is_bound() {

@@ -1,4 +1,4 @@
-//! Calls of the module with any arguments, past the library.
+//! Calls of the module with any arguments, past the library, and calls that it refuses.
 
 use rustix::io::Errno;
 use shunt_extmap::Connection;
@@ -12,6 +12,11 @@ pub fn control_of(_connection: &Connection) -> i32 {
     let mut numbers: Vec<i32> = ours.map(|fd| fd.file_name().to_str().unwrap().parse().unwrap()).collect();
     numbers.sort_unstable();
     numbers[0]
+}
+
+/// Returns the error of a call through the library that must fail.
+pub fn refused<T: std::fmt::Debug>(result: std::io::Result<T>) -> Errno {
+    Errno::from_io_error(&result.unwrap_err()).unwrap()
 }
 
 pub fn word(low: i32, high: u32) -> u64 {
