@@ -53,7 +53,9 @@ pub use api::*;
 pub use cache::{Completion, Invalidated};
 pub use id::{FileHandle, LockOwner, NodeId, PollHandle, RequestId};
 pub use mounted::{Connected, MountSessionError, Mounted, connect, mount, mount_guarded, resume};
-pub use negotiate::{Config, Negotiated, NegotiationError, PROTOCOL, Profile, Refusal, Transport};
+pub use negotiate::{
+    Config, Negotiated, NegotiationError, PROTOCOL, Profile, Refusal, RingBuffers, Transport,
+};
 pub use nodes::{NodeTable, TableNode};
 pub use passthrough::{Backing, Passthrough};
 pub use privilege::drop_fsetid;

@@ -49,6 +49,9 @@ pub struct Stat {
     /// The reason why the requested transport is not in use.
     #[serde(default)]
     pub transport_reason: Option<String>,
+    /// With `uring`, where the data of requests is kept: `per-entry`, `pool` or `zero-copy`.
+    #[serde(default)]
+    pub transport_buffers: Option<String>,
     /// Seconds since this daemon began to serve.
     pub uptime_s: f64,
     /// The time when this daemon began to serve, in seconds since 1970.

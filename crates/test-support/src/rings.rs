@@ -12,6 +12,11 @@ pub fn over_rings() -> bool {
     std::env::var("SHUNT_TRANSPORT").as_deref() == Ok("uring")
 }
 
+/// Reports whether the kernel supports FUSE over io_uring, and it is switched on.
+pub fn are_on() -> bool {
+    std::fs::read_to_string(SWITCH).is_ok_and(|switch| switch.trim() == "Y")
+}
+
 /// Takes a shared lock under which the switch keeps its value, for creating a mount over rings.
 pub fn keep() -> Turn {
     turn::share(RINGS_LOCK)

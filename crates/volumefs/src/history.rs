@@ -279,7 +279,7 @@ impl VolumeFs {
         let data = Arc::new(file.try_clone().map_err(errno)?.into());
         let (handle, _) =
             self.historic_files.add(HistoricFile { stored, data, file, present: Mutex::default() });
-        Ok(Opened::cached(handle).no_flush())
+        Ok(Opened::cached(handle).no_flush().zero_copy())
     }
 
     /// Ensures that a range of a historical file is present, and returns the file.

@@ -86,6 +86,8 @@ impl VolumeFs {
             maps_direct: granted.contains(Capabilities::DIRECT_IO_ALLOW_MMAP),
         };
         let served = facts.mode(handle, backing);
+        // An append is written from memory: the kernel does not know its offset.
+        let served = if flags.contains(OFlags::APPEND) { served } else { served.zero_copy() };
         open.buffered.store(!matches!(served.serve, Serve::Direct), Ordering::Relaxed);
         Ok(if flushes { served } else { served.no_flush() })
     }

@@ -54,6 +54,29 @@ impl fmt::Display for Transport {
     }
 }
 
+/// Where the entries of io_uring queues keep the data of requests. A later one includes the advantages of the earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum RingBuffers {
+    /// In a buffer of each entry.
+    PerEntry,
+    /// In a pool of buffers that the entries of a queue share (Linux 7.3).
+    Pool,
+    /// In such a pool; reads and writes of files opened with [`Opened::zero_copy`](crate::Opened::zero_copy) stay in the kernel's
+    /// pages (Linux 7.3, CAP_SYS_ADMIN).
+    #[default]
+    ZeroCopy,
+}
+
+impl fmt::Display for RingBuffers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::PerEntry => "per-entry",
+            Self::Pool => "pool",
+            Self::ZeroCopy => "zero-copy",
+        })
+    }
+}
+
 /// The capabilities to request from the kernel, and how the session is served.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -73,6 +96,7 @@ pub struct Config {
     pub(crate) busy_poll: bool,
     pub(crate) transport: Transport,
     pub(crate) rings_ahead: bool,
+    pub(crate) ring_buffers: RingBuffers,
     /// The rings of this session have been set up: FUSE over io_uring may be negotiated.
     pub(crate) rings_ready: bool,
 }
@@ -127,6 +151,7 @@ impl Config {
             busy_poll: true,
             transport: Transport::Dev,
             rings_ahead: false,
+            ring_buffers: RingBuffers::default(),
             rings_ready: false,
         }
     }
@@ -237,6 +262,13 @@ impl Config {
     /// the process may be forbidden to call `io_uring_setup`. Each ring costs a descriptor and some 10 KiB of kernel memory.
     pub fn rings_ahead(mut self, on: bool) -> Self {
         self.rings_ahead = on;
+        self
+    }
+
+    /// Limits how the data of requests is kept with io_uring ([`RingBuffers::ZeroCopy`] by default). What the kernel does not offer
+    /// is replaced by the next one; [`Handle::transport`](crate::Handle::transport) tells which one is in use.
+    pub fn ring_buffers(mut self, buffers: RingBuffers) -> Self {
+        self.ring_buffers = buffers;
         self
     }
 

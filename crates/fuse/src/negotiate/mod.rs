@@ -7,13 +7,12 @@ use std::fmt;
 
 use shunt_fuse_abi::{InitFlags, InitIn, InitOut};
 
-pub use config::{Config, Profile, Transport};
+pub use config::{Config, Profile, RingBuffers, Transport};
 
 /// The newest protocol version that the framework supports completely.
-pub const PROTOCOL: (u32, u32) = (7, 45);
+pub const PROTOCOL: (u32, u32) = (7, 46);
 /// The oldest supported minor version; kernels below it have no `max_pages` and no large writes.
 const OLDEST_MINOR: u32 = 28;
-const PAGE_BYTES: u32 = 4096;
 
 /// The result of the negotiation.
 #[derive(Debug, Clone)]
@@ -160,7 +159,8 @@ pub(crate) fn negotiate(
         return Err(NegotiationError::Required(refusal.clone()));
     }
 
-    let max_write = if granted.contains(InitFlags::MAX_PAGES) { config.max_write } else { 32 * PAGE_BYTES };
+    let page = rustix::param::page_size() as u32;
+    let max_write = if granted.contains(InitFlags::MAX_PAGES) { config.max_write } else { 32 * page };
     let max_readahead = init.max_readahead.min(config.max_readahead);
     let wire = granted | offered & InitFlags::INIT_EXT;
     let out = InitOut {
@@ -173,7 +173,7 @@ pub(crate) fn negotiate(
         congestion_threshold: config.max_background / 4 * 3,
         max_write,
         time_gran: config.time_granularity,
-        max_pages: (config.largest_message().max(max_write) / PAGE_BYTES).min(u16::MAX.into()) as u16,
+        max_pages: (config.largest_message().max(max_write) / page).min(u16::MAX.into()) as u16,
         max_stack_depth: if granted.contains(InitFlags::PASSTHROUGH) { config.max_stack_depth } else { 0 },
         request_timeout: match config.request_timeout {
             Some(timeout) if granted.contains(InitFlags::REQUEST_TIMEOUT) => {
@@ -237,7 +237,7 @@ fn refuse(
         return Some("the transport setting decides it");
     }
     if capability == InitFlags::HAS_IO_URING_BUFPOOL {
-        return Some("ring entries have their own buffers");
+        return Some("the kernel only announces it");
     }
     if capability == InitFlags::SUBMOUNTS {
         return Some("automatic submounts are a virtiofs feature");

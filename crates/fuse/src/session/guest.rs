@@ -77,7 +77,7 @@ impl<F: FileSystem> Guest<F> {
             device: Arc::new(Device::guest().map_err(NegotiationError::Start)?),
             negotiated,
             rings: None,
-            transport: TransportInUse { transport: Transport::Virtio, reason: None },
+            transport: TransportInUse::new(Transport::Virtio, None),
         };
         let session = Agreed::new(&self.config, connection, None).start(Arc::new(fs))?;
         Ok((out, Some(session)))

@@ -94,7 +94,14 @@ impl Shared {
     /// Counts an open and makes its reply. `flags` are the caller's.
     pub(crate) fn open_reply(&self, opener: u64, node: NodeId, flags: u32, opened: &Opened) -> abi::OpenOut {
         let may_skip_flush = !self.negotiated.has(InitFlags::POSIX_LOCKS);
-        let out = self.modes.open(node, opened, flags, may_skip_flush);
+        let mut out = self.modes.open(node, opened, flags, may_skip_flush);
+        // When a connection is aborted the kernel does not wait for transfers in flight. The pages of its cache stay valid, but
+        // direct I/O hands out the caller's own memory, which would change after the call has failed.
+        let is_direct =
+            flags & libc::O_DIRECT as u32 != 0 || out.open_flags & abi::OpenOutFlags::DIRECT_IO.bits() != 0;
+        if is_direct || !self.rings.zero_copy() {
+            out.open_flags &= !abi::OpenOutFlags::IO_URING_ZERO_COPY.bits();
+        }
         if out.backing_id != 0 {
             self.statistics.passthrough_open();
         }

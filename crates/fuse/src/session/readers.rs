@@ -203,9 +203,13 @@ pub(crate) fn serve<F: FileSystem>(
             })
         };
         start(handle.shared.device.clone())?;
-        if let Some(Err(error)) = prepared.map(|prepared| rings.start(fs, handle, prepared)) {
+        match prepared.map(|prepared| rings.start(fs, handle, prepared)) {
+            None => {}
+            Some(Ok(buffers)) => handle.shared.transport.lock().buffers = Some(buffers),
             // The mount may have ended before it was ever used.
-            if !super::ring::is_the_end(Errno::from_io_error(&error).unwrap_or(Errno::IO)) {
+            Some(Err(error))
+                if super::ring::is_the_end(Errno::from_io_error(&error).unwrap_or(Errno::IO)) => {}
+            Some(Err(error)) => {
                 let reason = format!("the kernel refused a ring: {error}");
                 tracing::warn!("transport is /dev/fuse instead of io_uring: {reason}");
                 *handle.shared.transport.lock() = TransportInUse::dev(Some(reason));

@@ -20,15 +20,12 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use shunt_fuse_abi::{InitFlags, Opcode, notify};
 
-pub(crate) use crate::transport::uring::MIN_PAYLOAD_BYTES;
-
 use super::Handle;
-use crate::negotiate::Config;
+use crate::negotiate::{Config, RingBuffers};
 use crate::session::FileSystem;
 use crate::transport::Channel;
 use crate::transport::device::Device;
-use crate::transport::message::{Bytes, Message};
-use crate::transport::uring::{Entry, Queue, QueueSizes, Ring, Starter, Work};
+use crate::transport::uring::{Entry, Pages, Queue, QueueSizes, Ring, Starter, Work};
 use requests::{is_of_regular_file, waits_for_lock};
 use ring_pool::RingPool;
 
@@ -46,32 +43,39 @@ pub(crate) struct PreparedRings {
     rings: Vec<Ring>,
     /// Rings of all other threads.
     pool: RingPool,
+    /// How the data of requests may be kept.
+    buffers: RingBuffers,
 }
 
 impl PreparedRings {
     /// Sets up the first rings. With `ahead`, the rings of all threads that may ever exist are made now, and none later.
-    pub(crate) fn new(max_write: u32, ahead: bool) -> io::Result<Self> {
+    pub(crate) fn new(max_write: u32, ahead: bool, buffers: RingBuffers) -> io::Result<Self> {
         crate::scheduling::remember();
         let mut sizes = QueueSizes::new(crate::transport::uring::possible_processors()?, max_write);
+        let buffers = if sizes.kernel_agrees() { buffers } else { RingBuffers::PerEntry };
+        let zero_copy = buffers == RingBuffers::ZeroCopy;
         // A system call filter may allow making rings but not entering them: find that out now.
-        let trial = Ring::new()?;
+        let trial = Ring::new(zero_copy)?;
         trial.start()?;
         trial.submit()?;
-        let rings = (0..sizes.queues).map(|_| Ring::new()).collect::<io::Result<_>>()?;
-        let stock = if ahead { Self::make_rings_ahead(&mut sizes)? } else { RingPool::default() };
-        Ok(Self { sizes, rings, pool: stock })
+        let rings = (0..sizes.queues).map(|_| Ring::new(zero_copy)).collect::<io::Result<_>>()?;
+        let pool = match ahead {
+            true => Self::make_rings_ahead(&mut sizes, zero_copy)?,
+            false => RingPool::on_demand(zero_copy),
+        };
+        Ok(Self { sizes, rings, pool, buffers })
     }
 
     /// Makes the rings of all entries but the first ones, so that no thread lacks a ring while requests wait for an entry; and
     /// [one more](have_refused). Where fewer rings can be made, there are fewer entries.
-    fn make_rings_ahead(sizes: &mut QueueSizes) -> io::Result<RingPool> {
+    fn make_rings_ahead(sizes: &mut QueueSizes, zero_copy: bool) -> io::Result<RingPool> {
         let queues = usize::from(sizes.queues);
         // Half of all descriptors are reserved for other uses.
         let room = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize / 2);
         let count = 1 + queues * (sizes.max_entries - 1);
-        let first = Ring::new()?;
+        let first = Ring::new(zero_copy)?;
         let rings: Vec<_> = iter::once(first)
-            .chain(iter::repeat_with(Ring::new).map_while(Result::ok))
+            .chain(iter::repeat_with(|| Ring::new(zero_copy)).map_while(Result::ok))
             .take(count.min(room))
             .collect();
         if rings.len() < count {
@@ -82,6 +86,11 @@ impl PreparedRings {
             );
         }
         Ok(RingPool::ahead(rings))
+    }
+
+    /// Returns how the data of requests is to be kept.
+    pub(crate) fn buffers(&self) -> RingBuffers {
+        self.buffers
     }
 
     /// Adapts the configuration to these rings.
@@ -101,6 +110,8 @@ pub(crate) struct Rings {
     in_use: AtomicBool,
     /// A regular file for which a request arrived recently over any queue; 0: none yet.
     regular_file: AtomicU64,
+    /// Files may be opened for zero copy. The kernel ignores it on a queue without it.
+    zero_copy: AtomicBool,
     joins: Mutex<Vec<JoinHandle<()>>>,
     samples: Mutex<Vec<QueueSample>>,
     stock: OnceLock<RingPool>,
@@ -122,6 +133,10 @@ impl Rings {
         self.in_use.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn zero_copy(&self) -> bool {
+        self.zero_copy.load(Ordering::Relaxed)
+    }
+
     fn queues(&self) -> &[Arc<Queue>] {
         self.queues.get().map_or(&[], Vec::as_slice)
     }
@@ -131,7 +146,7 @@ impl Rings {
     }
 
     /// Registers an entry for each queue, one after the other. The kernel switches to the rings when the last queue has its first
-    /// entry; where one is refused before that, it stays with `/dev/fuse`.
+    /// entry; where one is refused before that, it stays with `/dev/fuse`. Returns how the data of requests is kept.
     ///
     /// # Errors
     /// The error of the refused registration. Nothing is registered any more then, or the kernel might switch to the rings after
@@ -141,7 +156,8 @@ impl Rings {
         fs: &Arc<F>,
         handle: &Handle,
         prepared: PreparedRings,
-    ) -> io::Result<()> {
+    ) -> io::Result<RingBuffers> {
+        self.zero_copy.store(prepared.buffers == RingBuffers::ZeroCopy, Ordering::Relaxed);
         let started = self.register_all(fs, handle, prepared);
         self.in_use.store(started.is_ok(), Ordering::Relaxed);
         if started.is_err() {
@@ -158,7 +174,7 @@ impl Rings {
         fs: &Arc<F>,
         handle: &Handle,
         prepared: PreparedRings,
-    ) -> io::Result<()> {
+    ) -> io::Result<RingBuffers> {
         let starter: Starter = {
             let (fs, handle) = (fs.clone(), handle.clone());
             Arc::new(move |queue, work| {
@@ -167,22 +183,24 @@ impl Rings {
             })
         };
         self.stock.get_or_init(|| prepared.pool);
-        let QueueSizes { queues, max_write, max_entries } = prepared.sizes;
-        let payload = max_write.max(MIN_PAYLOAD_BYTES) as usize;
+        let QueueSizes { queues, max_entries, .. } = prepared.sizes;
+        let payload = prepared.sizes.payload();
         let queues: Vec<_> =
             (0..queues).map(|id| Queue::new(id, payload, max_entries, starter.clone())).collect();
         let queues = self.queues.get_or_init(|| queues);
+        let mut buffers = prepared.buffers;
         for (queue, ring) in queues.iter().zip(prepared.rings) {
             let entry = queue.first_entry().ok_or(io::ErrorKind::OutOfMemory)?;
             let (report, registered) = mpsc::sync_channel(1);
-            spawn(fs, handle, queue.clone(), ring, Work::Register(entry), Some(report))?;
+            let first = Some(First { buffers, report });
+            spawn(fs, handle, queue.clone(), ring, Work::Register(entry), first)?;
             match registered.recv() {
-                Ok(Ok(())) => {}
+                Ok(Ok(used)) => buffers = used,
                 Ok(Err(errno)) => return Err(errno.into()),
                 Err(_) => return Err(io::Error::other("the thread of a ring ended")),
             }
         }
-        Ok(())
+        Ok(buffers)
     }
 
     /// Adds an entry, if allowed, to each queue that is full and made no progress since the last sample. Returns whether one is
@@ -213,6 +231,8 @@ impl Rings {
         self.stock().clear();
         loop {
             let Some(thread) = self.joins.lock().pop() else { break };
+            // It may wait for the reply to a zero-copy request.
+            thread.thread().unpark();
             if thread.thread().id() != thread::current().id() {
                 thread.join().ok();
             }
@@ -236,8 +256,13 @@ fn have_refused(device: &Device, stock: &RingPool) -> io::Result<()> {
     }
 }
 
-/// Reports whether the first command was accepted.
-type Report = SyncSender<Result<(), Errno>>;
+/// What the first thread of a queue does before all others.
+struct First {
+    /// How the data of requests may be kept.
+    buffers: RingBuffers,
+    /// Reports whether the first command was accepted, and how the data is kept.
+    report: SyncSender<Result<RingBuffers, Errno>>,
+}
 
 fn spawn<F: FileSystem>(
     fs: &Arc<F>,
@@ -245,7 +270,7 @@ fn spawn<F: FileSystem>(
     queue: Arc<Queue>,
     ring: Ring,
     work: Work,
-    report: Option<Report>,
+    first: Option<First>,
 ) -> io::Result<()> {
     let rings = &handle.shared.rings;
     rings.threads.fetch_add(1, Ordering::Relaxed);
@@ -256,7 +281,8 @@ fn spawn<F: FileSystem>(
     let spawned = thread::Builder::new().name(name).spawn(move || {
         let ring = taken.lock().take();
         if let Some(ring) = ring {
-            Server { fs, handle: handle.clone(), queue, ring }.run(work, report);
+            let ring = Arc::new(Mutex::new(ring));
+            Server { fs, handle: handle.clone(), queue, ring }.run(work, first);
         }
         handle.shared.rings.threads.fetch_sub(1, Ordering::Relaxed);
     });
@@ -280,25 +306,29 @@ struct Server<F> {
     fs: Arc<F>,
     handle: Handle,
     queue: Arc<Queue>,
-    ring: Ring,
+    /// Shared with the pages of the zero-copy request in hand.
+    ring: Arc<Mutex<Ring>>,
 }
 
 impl<F: FileSystem> Server<F> {
-    fn run(mut self, first: Work, mut report: Option<Report>) {
+    fn run(self, work: Work, mut first: Option<First>) {
         crate::scheduling::bind(self.queue.id());
         if self.handle.negotiated().has(InitFlags::PASSTHROUGH) {
             crate::privilege::drop_fsetid().ok();
         }
-        if let Err(error) = self.ring.start() {
+        if let Err(error) = self.ring.lock().start() {
             tracing::warn!(%error, "cannot start an io_uring ring");
-            if let Some(report) = report {
-                report.send(Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))).ok();
+            if let Some(first) = first {
+                first.report.send(Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))).ok();
             }
             return;
         }
-        let mut next = Some(first);
+        if let Some(first) = &mut first {
+            first.buffers = self.add_queue(first.buffers);
+        }
+        let mut next = Some(work);
         while let Some(work) = next.take().or_else(|| self.queue.next()) {
-            match self.fetch(&work, report.take()) {
+            match self.fetch(&work, first.take()) {
                 Ok(entry) => next = self.serve(entry),
                 Err(errno) if is_the_end(errno) => return,
                 Err(errno @ (Errno::AGAIN | Errno::NOMEM | Errno::NOBUFS)) => {
@@ -314,32 +344,59 @@ impl<F: FileSystem> Server<F> {
         }
     }
 
+    /// Creates the kernel's queue with a pool of buffers, where the kernel accepts it; otherwise the first entry creates it.
+    /// Returns how the data of requests is kept.
+    fn add_queue(&self, wanted: RingBuffers) -> RingBuffers {
+        let (device, id) = (&self.handle.shared.device, self.queue.id());
+        if wanted == RingBuffers::PerEntry {
+            return wanted;
+        }
+        let mut ring = self.ring.lock();
+        let used = match ring.add_queue(device, id, wanted == RingBuffers::ZeroCopy) {
+            // Zero copy is a privilege in the initial user namespace.
+            Err(Errno::PERM) => ring.add_queue(device, id, false).map(|()| RingBuffers::Pool),
+            added => added.map(|()| wanted),
+        };
+        let pooled = used.and_then(|used| {
+            let pool = self.queue.make_pool().map_err(errno_of)?;
+            ring.add_pool(device, id, &pool)?;
+            self.queue.set_pool(pool);
+            Ok(used)
+        });
+        pooled.unwrap_or_else(|errno| {
+            tracing::warn!(%errno, queue = id, "cannot add a buffer pool: each ring entry has its own buffer");
+            RingBuffers::PerEntry
+        })
+    }
+
     /// Submits a command, and waits for the request in its completion.
-    fn fetch(&mut self, work: &Work, report: Option<Report>) -> Result<Arc<Entry>, Errno> {
+    fn fetch(&self, work: &Work, first: Option<First>) -> Result<Arc<Entry>, Errno> {
         let device = &self.handle.shared.device;
-        let error = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let mut ring = self.ring.lock();
         self.queue.offered();
         let result = match work {
             Work::Register(entry) => {
                 let vectors = entry.vectors();
-                self.ring.register(device, self.queue.id(), &vectors);
+                ring.register(device, self.queue.id(), &vectors);
                 // The kernel reads the vectors now, and a refusal is known now.
-                let submitted = self.ring.submit().map_err(error);
-                let refused = submitted.err().or_else(|| self.ring.completion()?.err());
-                match report {
-                    Some(report) => report.send(refused.map_or(Ok(()), Err)).unwrap_or_default(),
+                let submitted = ring.submit().map_err(errno_of);
+                let refused = submitted.err().or_else(|| ring.completion()?.err());
+                match first {
+                    Some(First { buffers, report }) => {
+                        report.send(refused.map_or(Ok(buffers), Err)).unwrap_or_default();
+                    }
                     None => self.nudge(),
                 }
-                refused.map_or_else(|| self.ring.wait(), Err).map(|()| entry)
+                refused.map_or_else(|| ring.wait(), Err).map(|_| entry)
             }
             Work::Commit(entry) => {
                 let commit = entry.commit();
-                self.ring.commit(device, self.queue.id(), commit.commit_id);
-                let submitted = if commit.followed { self.ring.submit().map_err(error) } else { Ok(()) };
+                ring.commit(device, self.queue.id(), commit.commit_id);
+                let submitted = if commit.followed { ring.submit().map_err(errno_of) } else { Ok(()) };
                 if commit.followed {
                     entry.sent();
                 }
-                submitted.and_then(|()| self.ring.wait()).map(|()| entry)
+                submitted.and_then(|()| ring.wait()).map(|_| entry)
             }
         };
         self.queue.taken();
@@ -372,20 +429,19 @@ impl<F: FileSystem> Server<F> {
     fn serve(&self, entry: Arc<Entry>) -> Option<Work> {
         self.queue.received();
         self.handle.shared.readers.received();
-        match entry.receive() {
-            Ok((header, received)) => {
+        match entry.receive(&self.ring) {
+            Ok((header, message)) => {
                 let channel: Arc<dyn Channel> = entry.clone();
-                if is_of_regular_file(&header, &received) {
+                if is_of_regular_file(&header, &message.bytes) {
                     self.record_regular_file(header.nodeid);
                 }
                 if header.opcode == Opcode::NotifyReply.as_raw() && header.unique & NUDGE_ID_BASE != 0 {
-                    drop(received);
+                    drop(message);
                     channel.reply(header.unique, Ok(()), &[]).ok();
-                } else if waits_for_lock(&header, &received) && !self.queue.leaves_room() {
-                    drop(received);
+                } else if waits_for_lock(&header, &message.bytes) && !self.queue.leaves_room() {
+                    drop(message);
                     channel.reply(header.unique, Err(Errno::NOLCK), &[]).ok();
                 } else {
-                    let message = Message { bytes: Bytes::InPlace(received), payload: None };
                     let served = catch_unwind(AssertUnwindSafe(|| {
                         super::serve::serve(&self.fs, &self.handle, &channel, &header, message);
                     }));
@@ -406,8 +462,32 @@ impl<F: FileSystem> Server<F> {
                 entry.reply(entry.unique(), Err(errno), &[]).ok();
             }
         }
-        (!entry.park()).then_some(Work::Commit(entry))
+        match entry.pages() {
+            Some(pages) => self.wait_for_reply(&entry, &pages).then_some(Work::Commit(entry)),
+            None => (!entry.park()).then_some(Work::Commit(entry)),
+        }
     }
+
+    /// Waits until a zero-copy request is answered, and moves its pages for the threads that answer it. Returns `false` at the end
+    /// of the session.
+    fn wait_for_reply(&self, entry: &Entry, pages: &Pages) -> bool {
+        if !entry.is_answered() && self.queue.is_full() {
+            self.queue.grow();
+        }
+        while !entry.is_answered() {
+            pages.run_jobs();
+            if self.queue.has_ended() {
+                pages.close();
+                return false;
+            }
+            thread::park();
+        }
+        true
+    }
+}
+
+fn errno_of(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
 /// Reports whether an error means that the file system was unmounted or the connection aborted.

@@ -94,6 +94,7 @@ async fn handle_request<F: FileSystem>(
     let opcode = parsed.operation.opcode();
     let touched = touched_pages(&parsed);
     let fills_pages = fills_pages(&parsed);
+    let is_zero_copy = message.is_zero_copy();
     let header = parsed.header;
     shared.callers.record(header.pid, header.uid, started);
     let intent = Intent::new(shared.takeover.as_ref(), &header);
@@ -117,10 +118,19 @@ async fn handle_request<F: FileSystem>(
     };
     intent.end(result.as_ref().map(drop).map_err(|errno| *errno));
     shared.statistics.record(opcode, started.elapsed(), result.is_err());
-    match (&result, opcode) {
-        (Ok(Reply::Data(data)), _) => shared.statistics.read_bytes(data.len()),
-        (Ok(Reply::Written(bytes)), Opcode::Write) => shared.statistics.written_bytes(*bytes as u64),
-        _ => {}
+    let bytes = match (&result, opcode) {
+        (Ok(Reply::Data(data)), _) => {
+            shared.statistics.read_bytes(data.len());
+            data.len()
+        }
+        (Ok(Reply::Written(bytes)), Opcode::Write) => {
+            shared.statistics.written_bytes(*bytes as u64);
+            *bytes as u64
+        }
+        _ => 0,
+    };
+    if is_zero_copy {
+        shared.statistics.zero_copied_bytes(bytes);
     }
     tracing::trace!(operation = opcode.name(), node = header.nodeid, error = ?result.as_ref().err());
     // The reply may overwrite the memory of the request.

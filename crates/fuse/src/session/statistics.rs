@@ -54,6 +54,7 @@ pub(crate) struct Statistics {
 struct Transferred {
     read: AtomicU64,
     written: AtomicU64,
+    zero_copied: AtomicU64,
 }
 
 impl std::fmt::Debug for Statistics {
@@ -121,6 +122,10 @@ impl Statistics {
         self.transferred.written.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    pub(crate) fn zero_copied_bytes(&self, bytes: u64) {
+        self.transferred.zero_copied.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     pub(crate) fn snapshot(&self) -> Snapshot {
         let operations = Opcode::ALL
             .iter()
@@ -148,6 +153,7 @@ impl Statistics {
             malformed: self.malformed.load(Ordering::Relaxed),
             read_bytes: self.transferred.read.load(Ordering::Relaxed),
             written_bytes: self.transferred.written.load(Ordering::Relaxed),
+            zero_copied_bytes: self.transferred.zero_copied.load(Ordering::Relaxed),
         }
     }
 }
@@ -224,6 +230,9 @@ pub struct Snapshot {
     pub read_bytes: u64,
     /// Bytes accepted by WRITE. Writes of passed-through files do not reach the daemon.
     pub written_bytes: u64,
+    /// The part of `read_bytes` and `written_bytes` in requests whose data stayed in the kernel's pages:
+    /// [`Opened::zero_copy`](crate::Opened::zero_copy).
+    pub zero_copied_bytes: u64,
 }
 
 impl Snapshot {

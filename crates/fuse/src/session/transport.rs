@@ -4,7 +4,7 @@
 use shunt_fuse_abi::{InitFlags, InitIn};
 
 use super::ring::PreparedRings;
-use crate::negotiate::{Config, Transport};
+use crate::negotiate::{Config, RingBuffers, Transport};
 use crate::transport::device::Device;
 
 /// The transport of a session.
@@ -14,11 +14,17 @@ pub struct TransportInUse {
     pub transport: Transport,
     /// The reason why another requested transport is not in use.
     pub reason: Option<String>,
+    /// Where io_uring keeps the data of requests.
+    pub buffers: Option<RingBuffers>,
 }
 
 impl TransportInUse {
     pub(crate) fn dev(reason: Option<String>) -> Self {
-        Self { transport: Transport::Dev, reason }
+        Self::new(Transport::Dev, reason)
+    }
+
+    pub(crate) fn new(transport: Transport, reason: Option<String>) -> Self {
+        Self { transport, reason, buffers: None }
     }
 }
 
@@ -32,7 +38,10 @@ pub(crate) fn choose(
         return (None, TransportInUse::dev(None));
     }
     match prepare(config, device, init) {
-        Ok(rings) => (Some(rings), TransportInUse { transport: Transport::Uring, reason: None }),
+        Ok(rings) => {
+            let buffers = Some(rings.buffers());
+            (Some(rings), TransportInUse { buffers, ..TransportInUse::new(Transport::Uring, None) })
+        }
         Err(reason) if config.transport == Transport::Auto => {
             tracing::debug!("transport is /dev/fuse instead of io_uring: {reason}");
             (None, TransportInUse::dev(None))
@@ -51,17 +60,43 @@ fn prepare(config: &Config, device: &Device, init: &InitIn) -> Result<PreparedRi
     if !device.is_kernel() {
         return Err("the device is not /dev/fuse".to_owned());
     }
-    let offered = u64::from(init.flags) | u64::from(init.flags2) << 32;
-    if !InitFlags::from_bits_retain(offered).contains(InitFlags::OVER_IO_URING) {
+    let offered = InitFlags::from_bits_retain(u64::from(init.flags) | u64::from(init.flags2) << 32);
+    if !offered.contains(InitFlags::OVER_IO_URING) {
         return Err(match std::fs::read_to_string(SWITCH) {
             Ok(_) => format!("FUSE over io_uring is switched off in the kernel; enable it with `echo Y > {SWITCH}`"),
             Err(_) => "this kernel does not support FUSE over io_uring; it needs Linux 6.14 with CONFIG_FUSE_IO_URING".to_owned(),
         });
     }
-    PreparedRings::new(config.max_write, config.rings_ahead).map_err(|error| match error.kind() {
+    let buffers = buffers(config.ring_buffers, offered, crate::privilege::has_sys_admin());
+    PreparedRings::new(config.max_write, config.rings_ahead, buffers).map_err(|error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => {
             format!("io_uring is not permitted ({error}); check the sysctl kernel.io_uring_disabled")
         }
         _ => format!("cannot set up io_uring: {error}"),
     })
+}
+
+/// Returns how the data of requests may be kept.
+fn buffers(wanted: RingBuffers, offered: InitFlags, privileged: bool) -> RingBuffers {
+    let available = match offered.contains(InitFlags::HAS_IO_URING_BUFPOOL) {
+        true if privileged => RingBuffers::ZeroCopy,
+        true => RingBuffers::Pool,
+        false => RingBuffers::PerEntry,
+    };
+    wanted.min(available)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_follow_the_kernel_and_the_privilege() {
+        let pools = InitFlags::HAS_IO_URING_BUFPOOL;
+        assert_eq!(buffers(RingBuffers::ZeroCopy, pools, true), RingBuffers::ZeroCopy);
+        assert_eq!(buffers(RingBuffers::ZeroCopy, pools, false), RingBuffers::Pool);
+        assert_eq!(buffers(RingBuffers::ZeroCopy, InitFlags::empty(), true), RingBuffers::PerEntry);
+        assert_eq!(buffers(RingBuffers::Pool, pools, true), RingBuffers::Pool);
+        assert_eq!(buffers(RingBuffers::PerEntry, pools, true), RingBuffers::PerEntry);
+    }
 }

@@ -1,7 +1,7 @@
 //! The reply channel of a request.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -47,16 +47,24 @@ impl FileRange {
     /// # Errors
     /// The error of `pread(2)` where it read nothing.
     pub(crate) fn read(&self, room: &mut [u8]) -> Result<usize, Errno> {
-        let mut done = 0;
-        while done < room.len() {
-            match rustix::io::pread(&self.file, &mut room[done..], self.offset + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                Err(errno) if done == 0 => return Err(errno),
-                Err(_) => break,
-            }
-        }
-        Ok(done)
+        read(self.file.as_fd(), self.offset, room)
     }
+}
+
+/// Reads as much of `room` as the file has from `offset` on, and returns the number of bytes read.
+///
+/// # Errors
+/// The error of `pread(2)` where it read nothing.
+pub(crate) fn read(file: BorrowedFd<'_>, offset: u64, room: &mut [u8]) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < room.len() {
+        match rustix::io::pread(file, &mut room[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
 }

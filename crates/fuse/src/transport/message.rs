@@ -37,11 +37,23 @@ impl Deref for Bytes {
 }
 
 impl Message {
+    /// Reports whether the data of this READ or WRITE stays in the kernel's pages.
+    pub(crate) fn is_zero_copy(&self) -> bool {
+        matches!(&self.bytes, Bytes::InPlace(received) if received.is_zero_copy())
+    }
+
     pub(crate) fn parse(&self, context: &abi::ParseContext) -> Result<abi::Request<'_>, ParseError> {
-        if self.payload.is_none() {
-            return abi::Request::parse(&self.bytes, context);
-        }
+        let Some(data) = self.separate_data() else { return abi::Request::parse(&self.bytes, context) };
         let (header, arg) = abi::Request::parse_write_head(&self.bytes)?;
-        Ok(abi::Request { header, operation: Operation::Write { arg, data: &[] }, ext: Default::default() })
+        Ok(abi::Request { header, operation: Operation::Write { arg, data }, ext: Default::default() })
+    }
+
+    /// Returns the data of a WRITE that does not follow its head in memory; none of it where it is a payload.
+    fn separate_data(&self) -> Option<&[u8]> {
+        match (&self.payload, &self.bytes) {
+            (Some(_), _) => Some(&[]),
+            (None, Bytes::InPlace(received)) => received.data(),
+            (None, Bytes::Pooled { .. }) => None,
+        }
     }
 }

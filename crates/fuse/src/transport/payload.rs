@@ -1,11 +1,12 @@
-//! Payloads of `read` and `write`: bytes in memory, in a pipe, in a guest's memory, or a range of an open file that the transport
-//! splices.
+//! Payloads of `read` and `write`: bytes in memory, in a pipe, in registered pages of the kernel, in a guest's memory, or a range
+//! of an open file that the transport splices.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 
 use crate::transport::channel::FileRange;
+use crate::transport::uring::PagesPayload;
 #[cfg(feature = "virtiofs")]
 use crate::transport::virtio::GuestPayload;
 
@@ -73,6 +74,7 @@ pub(crate) struct SplicedPayload {
 #[derive(Debug)]
 pub(crate) enum Payload {
     Pipe(SplicedPayload),
+    Pages(PagesPayload),
     #[cfg(feature = "virtiofs")]
     Guest(GuestPayload),
 }
@@ -81,11 +83,12 @@ pub(crate) enum Payload {
 pub(crate) enum WriteSource<'a> {
     Slice(&'a [u8]),
     Pipe(&'a SplicedPayload),
+    Pages(&'a PagesPayload),
     #[cfg(feature = "virtiofs")]
     Guest(&'a GuestPayload),
 }
 
-/// The payload of a `write`: in memory, still in a pipe, or in the memory of a guest.
+/// The payload of a `write`: in memory, still in a pipe or in the kernel's pages, or in the memory of a guest.
 #[derive(Debug)]
 pub struct WriteData<'a> {
     pub(crate) source: WriteSource<'a>,
@@ -100,6 +103,7 @@ impl<'a> WriteData<'a> {
     pub(crate) fn left(payload: &'a Payload) -> Self {
         let source = match payload {
             Payload::Pipe(payload) => WriteSource::Pipe(payload),
+            Payload::Pages(payload) => WriteSource::Pages(payload),
             #[cfg(feature = "virtiofs")]
             Payload::Guest(payload) => WriteSource::Guest(payload),
         };
@@ -111,6 +115,7 @@ impl<'a> WriteData<'a> {
         match &self.source {
             WriteSource::Slice(bytes) => bytes.len(),
             WriteSource::Pipe(payload) => payload.length,
+            WriteSource::Pages(payload) => payload.length,
             #[cfg(feature = "virtiofs")]
             WriteSource::Guest(payload) => payload.len(),
         }
@@ -121,10 +126,10 @@ impl<'a> WriteData<'a> {
         self.len() == 0
     }
 
-    /// Returns the bytes, copied out of a pipe or of a guest's memory where they are there.
+    /// Returns the bytes, copied out of a pipe, of the kernel's pages or of a guest's memory where they are there.
     ///
     /// # Errors
-    /// EIO where the pipe holds less than the kernel announced.
+    /// EIO where there are fewer than the kernel announced, and where pages are asked for after the reply.
     pub fn into_bytes(self) -> Result<std::borrow::Cow<'a, [u8]>, Errno> {
         match self.source {
             WriteSource::Slice(bytes) => Ok(bytes.into()),
@@ -133,12 +138,13 @@ impl<'a> WriteData<'a> {
                 payload.pipe.read_exact(&mut bytes)?;
                 Ok(bytes.into())
             }
+            WriteSource::Pages(payload) => Ok(payload.pages.bytes(payload.length)?.into()),
             #[cfg(feature = "virtiofs")]
             WriteSource::Guest(payload) => Ok(payload.to_vec()?.into()),
         }
     }
 
-    /// Writes all bytes to `file` at `offset`, by splice where they are in a pipe. Returns how many were written: fewer than
+    /// Writes all bytes to `file` at `offset`, without a copy in memory where they are in a pipe or in the kernel's pages. Returns how many were written: fewer than
     /// [`len`](Self::len) only where an error followed some progress (a full disk).
     ///
     /// # Errors
@@ -148,6 +154,7 @@ impl<'a> WriteData<'a> {
         match self.source {
             #[cfg(feature = "virtiofs")]
             WriteSource::Guest(payload) => return payload.write_to(file, offset),
+            WriteSource::Pages(payload) => return payload.pages.transfer(file, offset, payload.length),
             WriteSource::Slice(bytes) => {
                 while done < bytes.len() {
                     match rustix::io::pwrite(file, &bytes[done..], offset + done as u64) {

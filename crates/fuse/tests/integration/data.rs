@@ -1,11 +1,12 @@
-//! Tests of data integrity: copied or spliced, of every size, from memory and from files.
+//! Tests of data integrity: copied, spliced or zero-copied, of every size, from memory and from files.
 
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use shunt_fuse::{NodeId, Opcode};
+use shunt_fuse::{NodeId, Opcode, RingBuffers, Transport};
+use shunt_test_support::rings::are_on as rings_are_on;
 
 use crate::common;
 use crate::common::sys::memfd;
@@ -13,14 +14,36 @@ use crate::common::{Content, Fixture, OpenAs, Plan, Rng, TestFs, assert_same, pa
 
 const SIZE: usize = 3 << 20;
 
-/// Runs a test with splice and without.
-fn both(body: impl Fn(&Fixture, NodeId), fs: impl Fn() -> (TestFs, NodeId)) {
+/// Runs a test with splice and without, and over rings with each kind of buffers that the kernel offers.
+fn every_way(plan: fn() -> Plan, body: impl Fn(&Fixture, NodeId), fs: impl Fn() -> (TestFs, NodeId)) {
     for splice in [true, false] {
         let (fs, node) = fs();
-        run_with(Plan::passthrough().config(|config| config.splice(splice)), fs, |fixture| {
-            body(fixture, node)
+        run_with(plan().config(|config| config.splice(splice)), fs, |fixture| body(fixture, node));
+    }
+    if !rings_are_on() {
+        return;
+    }
+    let mut unavailable = Vec::new();
+    for buffers in [RingBuffers::ZeroCopy, RingBuffers::Pool, RingBuffers::PerEntry] {
+        if unavailable.contains(&buffers) {
+            continue;
+        }
+        let (fs, node) = fs();
+        let plan = plan().config(|config| config.transport(Transport::Uring).ring_buffers(buffers));
+        run_with(plan, fs, |fixture| {
+            let in_use = fixture.handle.transport().buffers;
+            unavailable.extend(in_use.filter(|used| *used != buffers));
+            let is_direct = fixture.fs.tree.lock().get(node).unwrap().open == Some(OpenAs::Direct);
+            body(fixture, node);
+            let zero_copied = fixture.handle.statistics().zero_copied_bytes;
+            let expected = in_use == Some(RingBuffers::ZeroCopy) && !is_direct;
+            assert_eq!(zero_copied > 0, expected, "{zero_copied} bytes");
         });
     }
+}
+
+fn passthrough(body: impl Fn(&Fixture, NodeId), fs: impl Fn() -> (TestFs, NodeId)) {
+    every_way(Plan::passthrough, body, fs);
 }
 
 /// Makes a file system with one file "x" with this content.
@@ -65,21 +88,24 @@ fn read_all_over(fixture: &Fixture, whole: &[u8]) {
 #[test]
 fn slices_are_read() {
     for open in [OpenAs::Direct, OpenAs::Cached] {
-        both(|fixture, _| read_all_over(fixture, &pattern(SIZE, 1)), || one(leaked(pattern(SIZE, 1)), open));
+        passthrough(
+            |fixture, _| read_all_over(fixture, &pattern(SIZE, 1)),
+            || one(leaked(pattern(SIZE, 1)), open),
+        );
     }
 }
 
 #[test]
 fn owned_bytes_are_read() {
     for open in [OpenAs::Direct, OpenAs::Cached] {
-        both(|fixture, _| read_all_over(fixture, &pattern(SIZE, 2)), || one(pattern(SIZE, 2), open));
+        passthrough(|fixture, _| read_all_over(fixture, &pattern(SIZE, 2)), || one(pattern(SIZE, 2), open));
     }
 }
 
 #[test]
 fn stretches_of_files_are_read() {
     for open in [OpenAs::Direct, OpenAs::Cached] {
-        both(
+        passthrough(
             |fixture, _| read_all_over(fixture, &pattern(SIZE + 777, 3)),
             || one(Content::File(memfd(&pattern(SIZE + 777, 3))), open),
         );
@@ -88,7 +114,7 @@ fn stretches_of_files_are_read() {
 
 #[test]
 fn a_file_that_ends_early_gives_a_short_answer() {
-    both(
+    passthrough(
         |fixture, node| {
             let file = File::open(fixture.path("x")).unwrap();
             let mut bytes = vec![0; 1 << 20];
@@ -108,7 +134,7 @@ fn a_file_that_ends_early_gives_a_short_answer() {
 fn an_error_of_the_file_is_the_error_of_the_read() {
     // Nothing is mapped at address 0, so reading there fails with EIO.
     let broken = || Content::File(Arc::new(File::open("/proc/self/mem").unwrap().into()));
-    both(
+    passthrough(
         |fixture, _| {
             let file = File::open(fixture.path("x")).unwrap();
             for length in [100, 100_000, 1 << 20] {
@@ -149,30 +175,33 @@ fn write_all_over(fixture: &Fixture, node: NodeId) {
 #[test]
 fn large_writes_arrive_in_memory() {
     for open in [OpenAs::Direct, OpenAs::KeepCache] {
-        both(write_all_over, || one(vec![0; SIZE], open));
+        passthrough(write_all_over, || one(vec![0; SIZE], open));
     }
 }
 
 #[test]
 fn large_writes_arrive_in_a_file() {
     for open in [OpenAs::Direct, OpenAs::KeepCache] {
-        both(write_all_over, || one(Content::File(memfd(&vec![0; SIZE])), open));
+        passthrough(write_all_over, || one(Content::File(memfd(&vec![0; SIZE])), open));
     }
 }
 
 #[test]
 fn large_writes_arrive_out_of_the_write_back_cache() {
-    for splice in [true, false] {
-        let (fs, node) = one(vec![0; SIZE], OpenAs::KeepCache);
-        let plan = Plan::writeback().config(|config| config.splice(splice));
-        run_with(plan, fs, |fixture| write_all_over(fixture, node));
-    }
+    every_way(Plan::writeback, write_all_over, || one(vec![0; SIZE], OpenAs::KeepCache));
+}
+
+#[test]
+fn large_writes_arrive_in_a_file_out_of_the_write_back_cache() {
+    every_way(Plan::writeback, write_all_over, || {
+        one(Content::File(memfd(&vec![0; SIZE])), OpenAs::KeepCache)
+    });
 }
 
 #[test]
 fn large_writes_from_several_threads_arrive() {
     const BYTES_PER_READER: usize = 4 << 20;
-    both(
+    passthrough(
         |fixture, node| {
             std::thread::scope(|scope| {
                 for id in 0..4 {
@@ -207,7 +236,7 @@ fn a_write_to_a_file_opened_to_append_is_not_spliced_and_arrives() {
         rustix::fs::fcntl_setfl(&*file, rustix::fs::OFlags::APPEND).unwrap();
         one(Content::File(file), OpenAs::Direct)
     };
-    both(
+    passthrough(
         |fixture, node| {
             let file = open(fixture);
             for n in 0..4_u64 {

@@ -13,3 +13,4 @@ mod notify;
 mod ops;
 mod passthrough;
 mod uring;
+mod zero_copy;

@@ -85,6 +85,8 @@ impl Mirror {
             None if self.cache == CacheMode::Exclusive => Opened::cached(handle).keep_cache(),
             None => Opened::cached(handle),
         };
+        // An append is written from memory: the kernel does not know its offset.
+        let opened = if flags.contains(OFlags::APPEND) { opened } else { opened.zero_copy() };
         self.closing(opened)
     }
 

@@ -43,6 +43,27 @@ impl From<Transport> for shunt_fuse::Transport {
     }
 }
 
+/// Where the io_uring transport keeps the data of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RingBuffersArg {
+    /// In a buffer of each ring entry
+    PerEntry,
+    /// In a pool of buffers
+    Pool,
+    /// In the kernel's pages where possible
+    ZeroCopy,
+}
+
+impl From<RingBuffersArg> for shunt_fuse::RingBuffers {
+    fn from(buffers: RingBuffersArg) -> Self {
+        match buffers {
+            RingBuffersArg::PerEntry => Self::PerEntry,
+            RingBuffersArg::Pool => Self::Pool,
+            RingBuffersArg::ZeroCopy => Self::ZeroCopy,
+        }
+    }
+}
+
 /// The options that all mounting commands share.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Mount options")]
@@ -112,6 +133,10 @@ pub struct MountArgs {
     /// Copy all data that goes through the daemon, for comparison with splice
     #[arg(long, hide = true)]
     pub no_splice: bool,
+
+    /// Buffers of the io_uring transport, for comparison
+    #[arg(long, hide = true, value_enum, value_name = "KIND", default_value = "zero-copy")]
+    pub ring_buffers: RingBuffersArg,
 
     /// Number of daemons that may end within ten seconds before the guardian gives up
     #[arg(long, hide = true, value_name = "N", default_value_t = 5)]

@@ -54,7 +54,11 @@ fn head(stat: &Stat) -> String {
         format!(
             "{}{}, FUSE {}, writes up to {}",
             stat.transport,
-            stat.transport_reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})")),
+            match (&stat.transport_reason, &stat.transport_buffers) {
+                (Some(reason), _) => format!(" ({reason})"),
+                (None, Some(buffers)) => format!(" with {buffers} buffers"),
+                (None, None) => String::new(),
+            },
             negotiated.protocol,
             bytes(negotiated.max_write.into())
         ),

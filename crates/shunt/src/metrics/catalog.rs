@@ -90,6 +90,13 @@ const MOUNTS: &[Family] = &[
     of_mount("shunt_written", Counter, Bytes, "File data that the daemon received in writes", |stat| {
         integer(stat.transferred.written_bytes)
     }),
+    of_mount(
+        "shunt_zero_copied",
+        Counter,
+        Bytes,
+        "The part of data read and written that the daemon moved without seeing it",
+        |stat| integer(stat.transferred.zero_copied_bytes),
+    ),
     of_mount("shunt_opens", Counter, Plain, "Files opened or created through the daemon", |stat| {
         let opens =
             ["open", "create", "tmpfile"].iter().filter_map(|operation| stat.requests.get(*operation));

@@ -10,6 +10,8 @@ pub struct Transferred {
     pub read_bytes: u64,
     /// Bytes of writes that succeeded.
     pub written_bytes: u64,
+    /// The part of both that the daemon moved without seeing it: zero copy over io_uring.
+    pub zero_copied_bytes: u64,
 }
 
 /// The file system on an image, since the mount.

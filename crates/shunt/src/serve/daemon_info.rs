@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use shunt_fuse::guardian::Cause;
-use shunt_fuse::{CallerStatistics, Capabilities, Handle, Opcode, Snapshot, TransportInUse, latency_bounds};
+use shunt_fuse::{
+    CallerStatistics, Capabilities, Handle, Opcode, RingBuffers, Snapshot, TransportInUse, latency_bounds,
+};
 
 use super::upgrade::Successor;
 use super::{AnswerVolume, Attached, Extended, FsStatus, Service, SetOnline, kernel};
@@ -77,8 +79,11 @@ impl DaemonInfo {
 
     /// The source, mount point, transport, passthrough and cache mode, in one line.
     pub fn line(&self) -> String {
-        let TransportInUse { transport, reason } = self.handle.transport();
+        let TransportInUse { transport, reason, buffers } = self.handle.transport();
         let mut line = format!("{} shows {} (transport {transport}", self.mountpoint, self.source);
+        if let Some(buffers) = buffers.filter(|buffers| *buffers != RingBuffers::PerEntry) {
+            let _ = write!(line, " with {buffers} buffers");
+        }
         if let Some(reason) = reason {
             let _ = write!(line, ": {reason}");
         }
@@ -205,6 +210,7 @@ impl Provider for DaemonInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             transport: transport.transport.to_string(),
             transport_reason: transport.reason,
+            transport_buffers: transport.buffers.map(|buffers| buffers.to_string()),
             uptime_s: self.since.elapsed().as_secs_f64(),
             started_s: self.started_s,
             cpu_s: process::cpu_seconds(),
@@ -304,7 +310,8 @@ pub fn requests(figures: &Snapshot) -> BTreeMap<String, Requests> {
 
 /// File data that passed through the daemon.
 pub fn transferred(figures: &Snapshot) -> Transferred {
-    Transferred { read_bytes: figures.read_bytes, written_bytes: figures.written_bytes }
+    let Snapshot { read_bytes, written_bytes, zero_copied_bytes, .. } = *figures;
+    Transferred { read_bytes, written_bytes, zero_copied_bytes }
 }
 
 /// Upper bounds of the latency buckets, in microseconds.

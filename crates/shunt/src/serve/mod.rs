@@ -362,7 +362,7 @@ fn wait(mounted: Mounted, args: &MountArgs) -> Result<()> {
 fn configured<F>(service: &Service<F>, args: &MountArgs) -> Config {
     let busy_poll = args.busy_poll == BusyPollArg::Auto;
     let config = service.config.clone().busy_poll(busy_poll).transport(args.transport.into());
-    let config = config.max_readahead(args.read_ahead);
+    let config = config.max_readahead(args.read_ahead).ring_buffers(args.ring_buffers.into());
     let config = if args.no_splice { config.splice(false) } else { config };
     // A sandboxed process can create no rings, so all of them are created ahead.
     let config = config.rings_ahead(service.sandbox.is_some());

@@ -293,7 +293,7 @@ pub mod tests {
         stat.requests.insert("read".into(), read);
         stat.requests.insert("open".into(), Requests { count: reads, ..Requests::default() });
         stat.passthrough.opens = reads / 2;
-        stat.transferred = Transferred { read_bytes: reads * 4096, written_bytes: 0 };
+        stat.transferred = Transferred { read_bytes: reads * 4096, ..Transferred::default() };
         stat.cpu_s = reads as f64 / 1e3;
         stat.uptime_s = uptime_s;
         stat

@@ -11,12 +11,19 @@ use crate::transport::uring::Ring;
 pub(super) struct RingPool {
     /// The remaining rings, where all were made ahead. Otherwise each ring is made on demand.
     ahead: Option<Mutex<Vec<Ring>>>,
+    /// Rings made on demand can receive zero-copy requests.
+    zero_copy: bool,
 }
 
 impl RingPool {
+    /// Makes a pool that makes each ring on demand.
+    pub(super) fn on_demand(zero_copy: bool) -> Self {
+        Self { ahead: None, zero_copy }
+    }
+
     /// Makes a pool that makes no further rings: the system call may be forbidden from then on.
     pub(super) fn ahead(rings: Vec<Ring>) -> Self {
-        Self { ahead: Some(Mutex::new(rings)) }
+        Self { ahead: Some(Mutex::new(rings)), zero_copy: false }
     }
 
     /// Returns a ring for a new thread.
@@ -26,7 +33,7 @@ impl RingPool {
     pub(super) fn take(&self) -> io::Result<Ring> {
         match &self.ahead {
             Some(rings) => rings.lock().pop().ok_or_else(|| io::Error::other("all rings are in use")),
-            None => Ring::new(),
+            None => Ring::new(self.zero_copy),
         }
     }
 

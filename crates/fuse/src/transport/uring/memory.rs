@@ -2,26 +2,34 @@
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Anonymous memory of whole pages. Untouched pages are not allocated.
+/// Anonymous memory of whole pages, or a part of it. Untouched pages are not allocated.
 #[derive(Debug)]
 pub(crate) struct Memory {
     start: NonNull<u8>,
     length: usize,
+    mapping: Arc<Mapping>,
 }
 
-// SAFETY: the mapping is owned by this value alone, on any thread.
+// SAFETY: the bytes are owned by this value alone, on any thread.
 unsafe impl Send for Memory {}
 
 impl Memory {
     pub(crate) fn new(length: usize) -> std::io::Result<Self> {
-        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new mapping, of an address that the kernel chooses, overlaps nothing.
-        let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags)? };
-        let start = NonNull::new(start.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, length })
+        let mapping = Mapping::new(length)?;
+        Ok(Self { start: mapping.start, length, mapping: Arc::new(mapping) })
+    }
+
+    /// Splits it into parts of `size` bytes; a shorter rest is dropped.
+    pub(crate) fn split(self, size: usize) -> Vec<Self> {
+        // SAFETY: every part lies within the mapping: there are as many as fit.
+        let start = |index| unsafe { self.start.add(index * size) };
+        (0..self.length / size)
+            .map(|index| Self { start: start(index), length: size, mapping: self.mapping.clone() })
+            .collect()
     }
 
     /// Returns the address of `offset`, for the kernel's use.
@@ -42,14 +50,37 @@ impl Deref for Memory {
 
 impl DerefMut for Memory {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: mapped and initialised as for `deref`, and exclusively borrowed: `self` is borrowed mutably.
+        // SAFETY: mapped and initialised as for `deref`, and exclusively borrowed: `self` is borrowed mutably, and parts of a
+        // mapping do not overlap.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 }
 
-impl Drop for Memory {
+/// A mapping, which lives as long as the last part of it.
+#[derive(Debug)]
+struct Mapping {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: it gives no access to the bytes; it only unmaps them, on any thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(length: usize) -> std::io::Result<Self> {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new mapping, of an address that the kernel chooses, overlaps nothing.
+        let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags)? };
+        let start = NonNull::new(start.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, length })
+    }
+}
+
+impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new`, and no slice of it outlives `self`.
+        // SAFETY: the mapping was made by `new`, and no part of it outlives `self`.
         unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) }.ok();
     }
 }

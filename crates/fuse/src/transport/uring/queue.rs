@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex};
 
 use super::entry::Entry;
+use super::payload_pool::PayloadPool;
 
 /// The next command of a thread's ring.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Queue {
     id: u16,
     payload: usize,
     max_entries: usize,
+    /// The payload buffers of all entries, where the kernel has accepted a pool. Set before the first entry is registered.
+    pool: OnceLock<Arc<PayloadPool>>,
     /// Number of entries that the kernel may fill.
     available: AtomicUsize,
     /// Requests received.
@@ -58,6 +61,7 @@ impl Queue {
             id,
             payload,
             max_entries: limit,
+            pool: OnceLock::new(),
             available: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
             regular_file: AtomicU64::new(0),
@@ -74,6 +78,21 @@ impl Queue {
     /// Returns the size of a payload in bytes.
     pub(crate) fn payload(&self) -> usize {
         self.payload
+    }
+
+    /// Returns the pool of payload buffers. Without one, each entry has a buffer of its own.
+    pub(crate) fn pool(&self) -> Option<&Arc<PayloadPool>> {
+        self.pool.get()
+    }
+
+    /// Makes a pool with a buffer for each entry.
+    pub(crate) fn make_pool(&self) -> io::Result<Arc<PayloadPool>> {
+        PayloadPool::new(self.payload, self.max_entries)
+    }
+
+    /// Lets the entries use a pool that the kernel has accepted.
+    pub(crate) fn set_pool(&self, pool: Arc<PayloadPool>) {
+        self.pool.set(pool).ok();
     }
 
     pub(crate) fn progress(&self) -> u64 {

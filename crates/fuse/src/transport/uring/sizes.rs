@@ -25,6 +25,24 @@ pub(crate) struct QueueSizes {
 }
 
 impl QueueSizes {
+    /// Returns the size of a payload buffer in bytes.
+    pub(crate) fn payload(&self) -> usize {
+        self.max_write.max(super::MIN_PAYLOAD_BYTES) as usize
+    }
+
+    /// Reports whether the kernel computes the same size for the buffers of a pool: the larger one of `max_write` and of
+    /// `max_pages`, which a sysctl limits.
+    pub(crate) fn kernel_agrees(&self) -> bool {
+        let limit = fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit");
+        let limit = limit.ok().and_then(|limit| limit.trim().parse().ok()).unwrap_or(usize::MAX);
+        self.agrees_with(limit, rustix::param::page_size())
+    }
+
+    fn agrees_with(&self, page_limit: usize, page: usize) -> bool {
+        let pages = (self.payload() / page).min(page_limit);
+        (self.max_write as usize).max(pages.saturating_mul(page)) == self.payload()
+    }
+
     /// Computes the sizes for this many queues; the data of one request is reduced where there are very many.
     pub(crate) fn new(queues: u16, max_write: u32) -> Self {
         let count = usize::from(queues.max(1));
@@ -65,6 +83,17 @@ mod tests {
         assert_eq!(count("0-1\n"), Some(2));
         assert_eq!(count("0,2-7\n"), Some(8));
         assert_eq!(count(""), None);
+    }
+
+    #[test]
+    fn the_size_of_a_pooled_buffer_is_the_one_that_the_kernel_computes() {
+        let sizes = |max_write| QueueSizes { queues: 2, max_write, max_entries: 64 };
+        assert!(sizes(1 << 20).agrees_with(256, 4096));
+        assert!(sizes(4096).agrees_with(256, 4096));
+        assert!(sizes(1 << 20).agrees_with(usize::MAX, 65536));
+        // Fewer pages than an extended attribute needs.
+        assert!(!sizes(4096).agrees_with(16, 4096));
+        assert!(sizes(1 << 20).agrees_with(16, 4096));
     }
 
     #[test]

@@ -41,6 +41,8 @@ impl Content {
 pub struct Node {
     pub attributes: Attributes,
     pub content: Content,
+    /// The reported size is this at least.
+    pub least_size: u64,
     pub names: BTreeMap<Vec<u8>, NodeId>,
     pub target: Vec<u8>,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -86,6 +88,7 @@ impl Tree {
         let node = Node {
             attributes,
             content: Content::Bytes(Vec::new()),
+            least_size: 0,
             names: BTreeMap::new(),
             target: Vec::new(),
             xattrs: BTreeMap::new(),
@@ -105,7 +108,7 @@ impl Tree {
         let mut attributes = node.attributes;
         attributes.size = match attributes.file_type() {
             FileType::Symlink => node.target.len() as u64,
-            _ => node.content.len(),
+            _ => node.content.len().max(node.least_size),
         };
         attributes.blocks = attributes.size.div_ceil(512);
         Ok(attributes)

@@ -193,7 +193,7 @@ impl TestFs {
             (node.open.unwrap_or(*self.open.lock()), node.content.clone())
         };
         let handle = FileHandle(node.0 + 1000);
-        Ok(match (open, content) {
+        let opened = match (open, content) {
             (OpenAs::Passthrough, Content::File(file)) => {
                 let shared = match request.session().passthrough() {
                     Some(passthrough) => passthrough.share(node, file.as_fd()),
@@ -212,7 +212,9 @@ impl TestFs {
             (OpenAs::Direct, _) => Opened::direct(handle),
             (OpenAs::Watched, _) => Opened::cached(handle).watched(),
             (OpenAs::NoFlush, _) => Opened::cached(handle).keep_cache().no_flush(),
-        })
+        };
+        // Also for files in memory, for which it is a detour.
+        Ok(opened.zero_copy())
     }
 
     fn kill(&self, tree: &mut Tree, node: NodeId) -> Result<(), Errno> {

@@ -1,0 +1,134 @@
+//! Zero copy (Linux 7.3): the pages of a READ or WRITE, which the kernel registers with the ring of the thread that received the
+//! request. Their bytes move between the pages and a file by commands of that ring, and the server never sees them.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{self, SyncSender};
+use std::thread::{self, Thread};
+
+use parking_lot::Mutex;
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+
+use super::ring::{Direction, Ring};
+use crate::transport::channel::read;
+use crate::transport::payload::WriteData;
+
+/// A transfer that another thread than the receiver waits for.
+#[derive(Debug)]
+struct Job {
+    file: OwnedFd,
+    offset: u64,
+    length: usize,
+    report: SyncSender<Result<usize, Errno>>,
+}
+
+/// The pages of one request. The ring belongs to the thread that received the request, which therefore performs the transfers
+/// that other threads ask for, and keeps the request until it is answered.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    receiver: Thread,
+    ring: Arc<Mutex<Ring>>,
+    /// `None` once the reply is sent: the pages are no longer registered.
+    jobs: Mutex<Option<Vec<Job>>>,
+    direction: Direction,
+}
+
+impl Pages {
+    /// The pages of a request that the calling thread has received over `ring`.
+    pub(crate) fn new(ring: Arc<Mutex<Ring>>, direction: Direction) -> Arc<Self> {
+        Arc::new(Self { receiver: thread::current(), ring, jobs: Mutex::new(Some(Vec::new())), direction })
+    }
+
+    /// Whether they are to be filled from a file (READ) or written to one (WRITE).
+    pub(crate) fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Moves up to `length` bytes between the pages and `file` at `offset`; fewer at the end of the file, or where an error
+    /// followed some progress.
+    ///
+    /// # Errors
+    /// Those of `pread(2)` and `pwrite(2)`; EIO where the request has been answered already.
+    pub(crate) fn transfer(&self, file: BorrowedFd<'_>, offset: u64, length: usize) -> Result<usize, Errno> {
+        if thread::current().id() == self.receiver.id() {
+            // Only this thread sends the reply.
+            let is_open = self.jobs.lock().is_some();
+            return if is_open { self.perform(file, offset, length) } else { Err(Errno::IO) };
+        }
+        let file = rustix::io::fcntl_dupfd_cloexec(file, 0)?;
+        let (report, result) = mpsc::sync_channel(1);
+        self.jobs.lock().as_mut().ok_or(Errno::IO)?.push(Job { file, offset, length, report });
+        self.wake();
+        // Without a result: the session has ended.
+        result.recv().unwrap_or(Err(Errno::IO))
+    }
+
+    fn perform(&self, file: BorrowedFd<'_>, offset: u64, length: usize) -> Result<usize, Errno> {
+        let moved = self.ring.lock().transfer(self.direction, file, offset, length);
+        // The files of some pseudo file systems have no operation for memory of the kernel.
+        match (moved, self.direction) {
+            (Err(Errno::FAULT), Direction::FromFile) => {
+                let mut bytes = vec![0; length];
+                let count = read(file, offset, &mut bytes)?;
+                self.fill(&[&bytes[..count]])
+            }
+            (Err(Errno::FAULT), Direction::IntoFile) => {
+                WriteData::slice(&self.bytes(length)?).write_to(file, offset)
+            }
+            (moved, _) => moved,
+        }
+    }
+
+    /// Fills the pages of a READ with bytes in memory, for a reply that is not a range of a file: by way of a file in memory.
+    pub(crate) fn fill(&self, parts: &[&[u8]]) -> Result<usize, Errno> {
+        let file = memory_file()?;
+        let mut length = 0;
+        for part in parts {
+            let written = WriteData::slice(part).write_to(file.as_fd(), length as u64)?;
+            length += written;
+            if written < part.len() {
+                return Err(Errno::NOSPC);
+            }
+        }
+        self.transfer(file.as_fd(), 0, length)
+    }
+
+    /// Returns the bytes of a WRITE, for a server that needs them: by way of a file in memory.
+    pub(crate) fn bytes(&self, length: usize) -> Result<Vec<u8>, Errno> {
+        let file = memory_file()?;
+        let mut bytes = vec![0; length];
+        self.transfer(file.as_fd(), 0, length)?;
+        if read(file.as_fd(), 0, &mut bytes)? == length { Ok(bytes) } else { Err(Errno::IO) }
+    }
+
+    /// Performs the transfers that other threads wait for. Called by the receiver only.
+    pub(crate) fn run_jobs(&self) {
+        let jobs = self.jobs.lock().as_mut().map(std::mem::take).unwrap_or_default();
+        for Job { file, offset, length, report } in jobs {
+            report.send(self.perform(file.as_fd(), offset, length)).ok();
+        }
+    }
+
+    /// Refuses all further transfers: the reply is about to be sent.
+    pub(crate) fn close(&self) {
+        let jobs = self.jobs.lock().take();
+        drop(jobs);
+    }
+
+    /// Wakes the receiver, which waits for transfers and for the reply.
+    pub(crate) fn wake(&self) {
+        self.receiver.unpark();
+    }
+}
+
+fn memory_file() -> Result<OwnedFd, Errno> {
+    rustix::fs::memfd_create("shunt-pages", MemfdFlags::CLOEXEC)
+}
+
+/// The data of a WRITE that stays in its registered pages.
+#[derive(Debug)]
+pub(crate) struct PagesPayload {
+    pub(crate) pages: Arc<Pages>,
+    pub(crate) length: usize,
+}
