@@ -43,6 +43,7 @@ mod takeover;
 mod third_party_suites;
 mod times;
 mod top;
+mod transport_speed;
 mod volume_cache;
 mod volume_conflict_copies;
 mod volume_conflicts;

@@ -54,7 +54,7 @@ impl fmt::Display for Transport {
     }
 }
 
-/// Where the entries of io_uring queues keep the data of requests. A later one includes the advantages of the earlier ones.
+/// The place where the entries of io_uring queues keep the data of requests. A later one includes the advantages of the earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum RingBuffers {
     /// In a buffer of each entry.

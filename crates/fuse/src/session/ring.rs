@@ -25,6 +25,8 @@ use crate::negotiate::{Config, RingBuffers};
 use crate::session::FileSystem;
 use crate::transport::Channel;
 use crate::transport::device::Device;
+use crate::transport::message::{Bytes, Message};
+use crate::transport::payload::Payload;
 use crate::transport::uring::{Entry, Pages, Queue, QueueSizes, Ring, Starter, Work};
 use requests::{is_of_regular_file, waits_for_lock};
 use ring_pool::RingPool;
@@ -256,7 +258,7 @@ fn have_refused(device: &Device, stock: &RingPool) -> io::Result<()> {
     }
 }
 
-/// What the first thread of a queue does before all others.
+/// The instructions for the first thread of a queue.
 struct First {
     /// How the data of requests may be kept.
     buffers: RingBuffers,
@@ -430,7 +432,8 @@ impl<F: FileSystem> Server<F> {
         self.queue.received();
         self.handle.shared.readers.received();
         match entry.receive(&self.ring) {
-            Ok((header, message)) => {
+            Ok((header, received, pages)) => {
+                let message = Message { bytes: Bytes::InPlace(received), payload: pages.map(Payload::Pages) };
                 let channel: Arc<dyn Channel> = entry.clone();
                 if is_of_regular_file(&header, &message.bytes) {
                     self.record_regular_file(header.nodeid);

@@ -14,7 +14,7 @@ pub struct TransportInUse {
     pub transport: Transport,
     /// The reason why another requested transport is not in use.
     pub reason: Option<String>,
-    /// Where io_uring keeps the data of requests.
+    /// The place where io_uring keeps the data of requests.
     pub buffers: Option<RingBuffers>,
 }
 

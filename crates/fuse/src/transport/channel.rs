@@ -68,3 +68,22 @@ pub(crate) fn read(file: BorrowedFd<'_>, offset: u64, room: &mut [u8]) -> Result
     }
     Ok(done)
 }
+
+/// Writes all bytes at `offset`, and returns how many were written: fewer only where an error followed some progress (a full
+/// disk).
+///
+/// # Errors
+/// The error of `pwrite(2)` where it wrote nothing.
+pub(crate) fn write(file: BorrowedFd<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pwrite(file, &bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}

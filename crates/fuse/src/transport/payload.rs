@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-use crate::transport::channel::FileRange;
+use crate::transport::channel::{self, FileRange};
 use crate::transport::uring::PagesPayload;
 #[cfg(feature = "virtiofs")]
 use crate::transport::virtio::GuestPayload;
@@ -155,17 +155,7 @@ impl<'a> WriteData<'a> {
             #[cfg(feature = "virtiofs")]
             WriteSource::Guest(payload) => return payload.write_to(file, offset),
             WriteSource::Pages(payload) => return payload.pages.transfer(file, offset, payload.length),
-            WriteSource::Slice(bytes) => {
-                while done < bytes.len() {
-                    match rustix::io::pwrite(file, &bytes[done..], offset + done as u64) {
-                        Ok(0) => break,
-                        Ok(n) => done += n,
-                        Err(Errno::INTR) => {}
-                        Err(errno) if done == 0 => return Err(errno),
-                        Err(_) => break,
-                    }
-                }
-            }
+            WriteSource::Slice(bytes) => return channel::write(file, offset, bytes),
             WriteSource::Pipe(payload) => {
                 let mut position = offset;
                 while done < payload.length {

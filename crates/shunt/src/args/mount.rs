@@ -43,7 +43,7 @@ impl From<Transport> for shunt_fuse::Transport {
     }
 }
 
-/// Where the io_uring transport keeps the data of requests.
+/// The place where the io_uring transport keeps the data of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RingBuffersArg {
     /// In a buffer of each ring entry

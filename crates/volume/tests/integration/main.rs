@@ -1,6 +1,8 @@
 //! The engine of volumes, through its public interface: stores, contents, replicas, synchronisation, gateways.
 
 mod common;
+// A release build has no failpoints.
+#[cfg(any(debug_assertions, feature = "fail"))]
 mod compaction;
 mod content;
 mod deep_trees;

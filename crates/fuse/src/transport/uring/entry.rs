@@ -20,8 +20,6 @@ use super::payload_pool::{PayloadPool, PooledPayload};
 use super::queue::{Queue, Work};
 use super::ring::{Direction, Ring};
 use crate::transport::channel::FileRange;
-use crate::transport::message::{Bytes, Message};
-use crate::transport::payload::Payload;
 use crate::transport::{Afterwards, Channel};
 
 /// Offset in the kernel's header buffer of the first argument of a request.
@@ -115,11 +113,14 @@ impl Entry {
         [libc::iovec { iov_base: at(0).cast(), iov_len: HEADER_BYTES }, payload]
     }
 
-    /// Takes the request that the kernel has written here. `ring` received it.
+    /// Takes the request that the kernel has written here. `ring` received it. The data of a zero-copy WRITE is separate.
     ///
     /// # Errors
     /// The request is malformed; it must be answered with EIO all the same.
-    pub(crate) fn receive(self: &Arc<Self>, ring: &Arc<Mutex<Ring>>) -> Result<(InHeader, Message), Errno> {
+    pub(crate) fn receive(
+        self: &Arc<Self>,
+        ring: &Arc<Mutex<Ring>>,
+    ) -> Result<(InHeader, Received, Option<PagesPayload>), Errno> {
         let mut inner = self.inner.lock();
         let Some(mut memory) = inner.memory.take() else { return Err(Errno::IO) };
         let own = own_part(&memory);
@@ -154,7 +155,7 @@ impl Entry {
             is_zero_copy: held == HELD,
             entry: self.clone(),
         };
-        Ok((header, Message { bytes: Bytes::InPlace(received), payload }))
+        Ok((header, received, payload))
     }
 
     /// Returns the id of the request in flight.
@@ -272,10 +273,10 @@ impl Inner {
         header: &InHeader,
         layout: &Layout,
         pool: Option<&Arc<PayloadPool>>,
-    ) -> Option<(Option<PooledPayload>, Option<Payload>)> {
+    ) -> Option<(Option<PooledPayload>, Option<PagesPayload>)> {
         let is_write = header.opcode == Opcode::Write.as_raw();
         if let Some(pages) = self.pages.clone().filter(|_| is_write) {
-            return Some((None, Some(Payload::Pages(PagesPayload { pages, length: layout.payload }))));
+            return Some((None, Some(PagesPayload { pages, length: layout.payload })));
         }
         let Some(pool) = pool.filter(|_| layout.payload > 0) else { return Some((None, None)) };
         let buffer = pool.take(self.payload_offset)?;

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Anonymous memory of whole pages, or a part of it. Untouched pages are not allocated.
 #[derive(Debug)]
@@ -73,6 +73,9 @@ impl Mapping {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new mapping, of an address that the kernel chooses, overlaps nothing.
         let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags)? };
+        // A request often fills one page of a large buffer: huge pages would allocate and zero many more.
+        // SAFETY: it changes how the pages of the new mapping are allocated, and nothing else.
+        unsafe { rustix::mm::madvise(start, length, Advice::LinuxNoHugepage) }.ok();
         let start = NonNull::new(start.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?;
         Ok(Self { start, length })
     }

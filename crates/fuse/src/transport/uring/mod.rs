@@ -10,7 +10,7 @@
 //! A handler that waits leaves its entry parked; the thread goes on with another one, and the thread that makes the late reply
 //! hands the entry to a thread without one. Nothing is ever queued behind a handler.
 //!
-//! Where the kernel offers it (Linux 7.3), the entries of a queue share a [pool](payload_pool::PayloadPool) of payload buffers, and READs and
+//! If the kernel offers it (Linux 7.3), the entries of a queue share a [pool](payload_pool::PayloadPool) of payload buffers, and READs and
 //! WRITEs of files opened for it are zero-copy requests: their data stays in the [pages](pages::Pages) of the caller or of the
 //! page cache. Those are registered with the ring that received the request, so its thread keeps it until it is answered, as if
 //! the handler blocked.

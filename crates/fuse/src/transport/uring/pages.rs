@@ -11,8 +11,7 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
 use super::ring::{Direction, Ring};
-use crate::transport::channel::read;
-use crate::transport::payload::WriteData;
+use crate::transport::channel;
 
 /// A transfer that another thread than the receiver waits for.
 #[derive(Debug)]
@@ -40,7 +39,7 @@ impl Pages {
         Arc::new(Self { receiver: thread::current(), ring, jobs: Mutex::new(Some(Vec::new())), direction })
     }
 
-    /// Whether they are to be filled from a file (READ) or written to one (WRITE).
+    /// Returns the direction: pages of a READ are filled from a file, those of a WRITE are written to one.
     pub(crate) fn direction(&self) -> Direction {
         self.direction
     }
@@ -51,6 +50,19 @@ impl Pages {
     /// # Errors
     /// Those of `pread(2)` and `pwrite(2)`; EIO where the request has been answered already.
     pub(crate) fn transfer(&self, file: BorrowedFd<'_>, offset: u64, length: usize) -> Result<usize, Errno> {
+        // The files of some pseudo file systems have no operation for memory of the kernel.
+        match (self.transfer_directly(file, offset, length), self.direction) {
+            (Err(Errno::FAULT), Direction::FromFile) => {
+                let mut bytes = vec![0; length];
+                let count = channel::read(file, offset, &mut bytes)?;
+                self.fill(&[&bytes[..count]])
+            }
+            (Err(Errno::FAULT), Direction::IntoFile) => channel::write(file, offset, &self.bytes(length)?),
+            (moved, _) => moved,
+        }
+    }
+
+    fn transfer_directly(&self, file: BorrowedFd<'_>, offset: u64, length: usize) -> Result<usize, Errno> {
         if thread::current().id() == self.receiver.id() {
             // Only this thread sends the reply.
             let is_open = self.jobs.lock().is_some();
@@ -65,19 +77,7 @@ impl Pages {
     }
 
     fn perform(&self, file: BorrowedFd<'_>, offset: u64, length: usize) -> Result<usize, Errno> {
-        let moved = self.ring.lock().transfer(self.direction, file, offset, length);
-        // The files of some pseudo file systems have no operation for memory of the kernel.
-        match (moved, self.direction) {
-            (Err(Errno::FAULT), Direction::FromFile) => {
-                let mut bytes = vec![0; length];
-                let count = read(file, offset, &mut bytes)?;
-                self.fill(&[&bytes[..count]])
-            }
-            (Err(Errno::FAULT), Direction::IntoFile) => {
-                WriteData::slice(&self.bytes(length)?).write_to(file, offset)
-            }
-            (moved, _) => moved,
-        }
+        self.ring.lock().transfer(self.direction, file, offset, length)
     }
 
     /// Fills the pages of a READ with bytes in memory, for a reply that is not a range of a file: by way of a file in memory.
@@ -85,21 +85,21 @@ impl Pages {
         let file = memory_file()?;
         let mut length = 0;
         for part in parts {
-            let written = WriteData::slice(part).write_to(file.as_fd(), length as u64)?;
+            let written = channel::write(file.as_fd(), length as u64, part)?;
             length += written;
             if written < part.len() {
                 return Err(Errno::NOSPC);
             }
         }
-        self.transfer(file.as_fd(), 0, length)
+        self.transfer_directly(file.as_fd(), 0, length)
     }
 
     /// Returns the bytes of a WRITE, for a server that needs them: by way of a file in memory.
     pub(crate) fn bytes(&self, length: usize) -> Result<Vec<u8>, Errno> {
         let file = memory_file()?;
         let mut bytes = vec![0; length];
-        self.transfer(file.as_fd(), 0, length)?;
-        if read(file.as_fd(), 0, &mut bytes)? == length { Ok(bytes) } else { Err(Errno::IO) }
+        self.transfer_directly(file.as_fd(), 0, length)?;
+        if channel::read(file.as_fd(), 0, &mut bytes)? == length { Ok(bytes) } else { Err(Errno::IO) }
     }
 
     /// Performs the transfers that other threads wait for. Called by the receiver only.

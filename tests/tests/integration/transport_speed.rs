@@ -1,0 +1,157 @@
+//! Data through the daemon on every transport, compared with each other and with passthrough.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+use rustix::fs::{Advice, fadvise};
+use shunt_test_support::{needs_mount, rings};
+use shunt_tests::fixture::{Fixture, Plan};
+use shunt_tests::rng::Rng;
+
+const SIZE: u64 = 128 << 20;
+const PIECE: usize = 1 << 20;
+const PAGE: u64 = 4096;
+const RANDOM_READS: usize = 2000;
+const ROUNDS: usize = 5;
+
+/// A name and the options of the mount. The last word of an io_uring name is its kind of buffers.
+const WAYS: [(&str, &[&str]); 6] = [
+    ("/dev/fuse, spliced", &["--passthrough=off"]),
+    ("/dev/fuse, copied", &["--passthrough=off", "--no-splice"]),
+    ("io_uring, per-entry", &["--passthrough=off", "--transport=uring", "--ring-buffers=per-entry"]),
+    ("io_uring, pool", &["--passthrough=off", "--transport=uring", "--ring-buffers=pool"]),
+    ("io_uring, zero-copy", &["--passthrough=off", "--transport=uring", "--ring-buffers=zero-copy"]),
+    ("passthrough", &[]),
+];
+
+/// The figures of one way, of all rounds.
+#[derive(Default)]
+struct Figures {
+    read_mib_s: Vec<f64>,
+    read_cpu: Vec<f64>,
+    read_busy: Vec<f64>,
+    write_mib_s: Vec<f64>,
+    write_cpu: Vec<f64>,
+    random_s: Vec<f64>,
+    random_p99_us: Vec<f64>,
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+fn fields(path: &str, skip: usize) -> Vec<f64> {
+    let stat = std::fs::read_to_string(path).unwrap();
+    let stat = stat.lines().next().unwrap();
+    let rest = stat.rsplit(')').next().unwrap();
+    rest.split_whitespace().skip(skip).map_while(|field| field.parse().ok()).collect()
+}
+
+/// Processor time of the daemon, in seconds.
+fn daemon_cpu(mirror: &Fixture) -> f64 {
+    let ticks = fields(&format!("/proc/{}/stat", mirror.pid()), 11);
+    (ticks[0] + ticks[1]) / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// Time in which the processors of the machine were not idle, in seconds.
+fn busy() -> f64 {
+    let ticks = fields("/proc/stat", 1);
+    (ticks.iter().sum::<f64>() - ticks[3] - ticks[4]) / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// Drops the pages of the mount; those of the source stay.
+fn forget(file: &File) {
+    file.sync_all().unwrap();
+    fadvise(file, 0, None, Advice::DontNeed).unwrap();
+}
+
+fn measure(mirror: &Fixture, figures: &mut Figures, seed: u64) {
+    let gib = SIZE as f64 / f64::from(1 << 30);
+    let mut piece = vec![0; PIECE];
+    let file = File::open(mirror.path("data")).unwrap();
+    forget(&file);
+    let (cpu, all, start) = (daemon_cpu(mirror), busy(), Instant::now());
+    for at in (0..SIZE).step_by(PIECE) {
+        file.read_exact_at(&mut piece, at).unwrap();
+        assert_eq!(piece[0], (at / PIECE as u64) as u8);
+    }
+    figures.read_mib_s.push((SIZE >> 20) as f64 / start.elapsed().as_secs_f64());
+    figures.read_cpu.push((daemon_cpu(mirror) - cpu) / gib);
+    figures.read_busy.push((busy() - all) / gib);
+
+    forget(&file);
+    fadvise(&file, 0, None, Advice::Random).unwrap();
+    let mut rng = Rng::new(seed);
+    let mut times: Vec<f64> = (0..RANDOM_READS)
+        .map(|_| {
+            let at = rng.below((SIZE / PAGE) as usize) as u64 * PAGE;
+            let start = Instant::now();
+            file.read_exact_at(&mut piece[..PAGE as usize], at).unwrap();
+            start.elapsed().as_secs_f64()
+        })
+        .collect();
+    figures.random_s.push(RANDOM_READS as f64 / times.iter().sum::<f64>());
+    times.sort_by(f64::total_cmp);
+    figures.random_p99_us.push(times[RANDOM_READS * 99 / 100] * 1e6);
+
+    let file = File::options().write(true).open(mirror.path("written")).unwrap();
+    let (cpu, start) = (daemon_cpu(mirror), Instant::now());
+    for at in (0..SIZE).step_by(PIECE) {
+        file.write_all_at(&piece, at).unwrap();
+    }
+    figures.write_mib_s.push((SIZE >> 20) as f64 / start.elapsed().as_secs_f64());
+    figures.write_cpu.push((daemon_cpu(mirror) - cpu) / gib);
+}
+
+fn mounted(options: &[&str]) -> Fixture {
+    let mirror = Plan::ext4().args(options).patience(1800).set().unwrap();
+    let content: Vec<u8> = (0..SIZE).map(|at| (at / PIECE as u64) as u8).collect();
+    std::fs::write(mirror.lower("data"), &content).unwrap();
+    std::fs::write(mirror.lower("written"), &content).unwrap();
+    mirror
+}
+
+#[test]
+#[ignore = "a measurement: lab/transports"]
+fn data_on_every_transport() {
+    needs_mount!();
+    let ways = WAYS.iter().filter(|(name, _)| !name.starts_with("io_uring") || rings::are_on());
+    let mut ways: Vec<_> =
+        ways.map(|(name, options)| (*name, mounted(options), Figures::default())).collect();
+    // A way that the kernel does not offer is the one before.
+    ways.retain(|(name, mirror, _)| {
+        mirror.stat()["transport_buffers"].as_str().is_none_or(|buffers| name.ends_with(buffers))
+    });
+    for round in 0..ROUNDS {
+        for (_, mirror, figures) in &mut ways {
+            measure(mirror, figures, round as u64);
+        }
+    }
+    println!(
+        "| transport | read, MiB/s | daemon, CPU s/GiB | machine, CPU s/GiB | random 4 KiB, /s | p99, µs | write, MiB/s | daemon, CPU s/GiB |"
+    );
+    println!("|---|--:|--:|--:|--:|--:|--:|--:|");
+    for (name, _, of) in &ways {
+        println!(
+            "| {name} | {:.0} | {:.2} | {:.2} | {:.0} | {:.0} | {:.0} | {:.2} |",
+            median(&of.read_mib_s),
+            median(&of.read_cpu),
+            median(&of.read_busy),
+            median(&of.random_s),
+            median(&of.random_p99_us),
+            median(&of.write_mib_s),
+            median(&of.write_cpu),
+        );
+    }
+    let find = |wanted: &str| ways.iter().find(|(name, ..)| name.ends_with(wanted)).map(|(.., of)| of);
+    let (Some(copied), Some(moved)) = (find("per-entry"), find("zero-copy")) else { return };
+    let cpu = median(&moved.read_cpu) / median(&copied.read_cpu);
+    let rate = median(&moved.read_mib_s) / median(&copied.read_mib_s);
+    println!(
+        "zero copy against copying: {cpu:.2} of the daemon's processor time, {rate:.2} of the throughput"
+    );
+    assert!(cpu <= 0.5 && rate >= 0.95, "the bars are 0.5 and 0.95");
+}
