@@ -17,7 +17,7 @@ wire! {
 
     /// Contents of the 80-byte command area of the submission entry.
     pub struct UringCmdReq {
-        /// Reserved; zero.
+        /// [`crate::consts::URING_ZERO_COPY`] or nothing for [`crate::consts::IO_URING_CMD_ADD_QUEUE`], otherwise zero.
         pub flags: u64,
         /// Id from [`UringEntInOut::commit_id`].
         pub commit_id: u64,

@@ -288,6 +288,8 @@ impl Mount {
         let config = Config::new(Profile::Passthrough).transport(Transport::Uring);
         let mut mount = Self::configured(small, program, directory.clone(), config);
         mount.directory = Some(directory);
+        // The kernel may refuse a ring until it has sent the first request.
+        std::fs::metadata(mount.path("")).unwrap();
         let used = mount.mounted.as_ref().unwrap().handle().transport();
         assert_eq!(used.transport, Transport::Uring, "{:?}", used.reason);
         Some(mount)

@@ -172,9 +172,14 @@ impl Opened {
 
     /// Lets the data of reads and writes stay in the kernel: it moves between the pages of the caller and the file of
     /// [`Data::File`](crate::Data::File) or [`WriteData::write_to`](crate::WriteData::write_to), and the server never sees it.
-    /// For files that are served so; replies in memory, and [`WriteData::into_bytes`](crate::WriteData::into_bytes), take a detour
-    /// and are slower than without it. Ignored where it is [not available](crate::RingBuffers::ZeroCopy), and for direct I/O: the
-    /// kernel does not wait for a transfer into the caller's memory when the connection is aborted.
+    /// Use it for files whose requests are served that way. Replies in memory and
+    /// [`WriteData::into_bytes`](crate::WriteData::into_bytes) remain correct, and become slower.
+    ///
+    /// The thread that received the request moves the data, with its own credentials. A handler must therefore not block it
+    /// until another thread has called `write_to`; it may await that.
+    ///
+    /// Ignored where it is [not available](crate::RingBuffers::ZeroCopy), and for files opened with
+    /// O_DIRECT or for direct I/O: the kernel does not wait for a transfer into the caller's memory when the connection is aborted.
     pub fn zero_copy(mut self) -> Self {
         self.flags |= OpenOutFlags::IO_URING_ZERO_COPY;
         self

@@ -54,15 +54,15 @@ impl fmt::Display for Transport {
     }
 }
 
-/// The place where the entries of io_uring queues keep the data of requests. A later one includes the advantages of the earlier ones.
+/// The place where the entries of io_uring queues keep the data of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum RingBuffers {
     /// In a buffer of each entry.
     PerEntry,
     /// In a pool of buffers that the entries of a queue share (Linux 7.3).
     Pool,
-    /// In such a pool; reads and writes of files opened with [`Opened::zero_copy`](crate::Opened::zero_copy) stay in the kernel's
-    /// pages (Linux 7.3, CAP_SYS_ADMIN).
+    /// In such a pool, except for reads and writes of files opened with [`Opened::zero_copy`](crate::Opened::zero_copy), whose data
+    /// stays in the kernel's pages (Linux 7.3, CAP_SYS_ADMIN). Per entry where it is not available.
     #[default]
     ZeroCopy,
 }
@@ -265,8 +265,8 @@ impl Config {
         self
     }
 
-    /// Limits how the data of requests is kept with io_uring ([`RingBuffers::ZeroCopy`] by default). What the kernel does not offer
-    /// is replaced by the next one; [`Handle::transport`](crate::Handle::transport) tells which one is in use.
+    /// Sets how the data of requests is kept with io_uring ([`RingBuffers::ZeroCopy`] by default).
+    /// [`Handle::transport`](crate::Handle::transport) tells which one is in use: per entry, if the kernel does not offer it.
     pub fn ring_buffers(mut self, buffers: RingBuffers) -> Self {
         self.ring_buffers = buffers;
         self

@@ -96,7 +96,8 @@ impl Shared {
         let may_skip_flush = !self.negotiated.has(InitFlags::POSIX_LOCKS);
         let mut out = self.modes.open(node, opened, flags, may_skip_flush);
         // When a connection is aborted the kernel does not wait for transfers in flight. The pages of its cache stay valid, but
-        // direct I/O hands out the caller's own memory, which would change after the call has failed.
+        // direct I/O hands out the caller's own memory, which would change after the call has failed. O_DIRECT that is set later,
+        // by fcntl(2), cannot be seen here.
         let is_direct =
             flags & libc::O_DIRECT as u32 != 0 || out.open_flags & abi::OpenOutFlags::DIRECT_IO.bits() != 0;
         if is_direct || !self.rings.zero_copy() {

@@ -27,7 +27,7 @@ use crate::transport::Channel;
 use crate::transport::device::Device;
 use crate::transport::message::{Bytes, Message};
 use crate::transport::payload::Payload;
-use crate::transport::uring::{Entry, Pages, Queue, QueueSizes, Ring, Starter, Work};
+use crate::transport::uring::{Entry, MemoryFile, Pages, Queue, QueueSizes, Ring, Starter, Work};
 use requests::{is_of_regular_file, waits_for_lock};
 use ring_pool::RingPool;
 
@@ -47,6 +47,7 @@ pub(crate) struct PreparedRings {
     pool: RingPool,
     /// How the data of requests may be kept.
     buffers: RingBuffers,
+    detour: Option<Arc<MemoryFile>>,
 }
 
 impl PreparedRings {
@@ -63,9 +64,10 @@ impl PreparedRings {
         let rings = (0..sizes.queues).map(|_| Ring::new(zero_copy)).collect::<io::Result<_>>()?;
         let pool = match ahead {
             true => Self::make_rings_ahead(&mut sizes, zero_copy)?,
-            false => RingPool::on_demand(zero_copy),
+            false => RingPool::OnDemand { zero_copy },
         };
-        Ok(Self { sizes, rings, pool, buffers })
+        let detour = if zero_copy { Some(MemoryFile::new()?) } else { None };
+        Ok(Self { sizes, rings, pool, buffers, detour })
     }
 
     /// Makes the rings of all entries but the first ones, so that no thread lacks a ring while requests wait for an entry; and
@@ -112,7 +114,7 @@ pub(crate) struct Rings {
     in_use: AtomicBool,
     /// A regular file for which a request arrived recently over any queue; 0: none yet.
     regular_file: AtomicU64,
-    /// Files may be opened for zero copy. The kernel ignores it on a queue without it.
+    /// Files may be opened for zero copy. The kernel ignores that on a queue that was added without zero copy.
     zero_copy: AtomicBool,
     joins: Mutex<Vec<JoinHandle<()>>>,
     samples: Mutex<Vec<QueueSample>>,
@@ -161,6 +163,7 @@ impl Rings {
     ) -> io::Result<RingBuffers> {
         self.zero_copy.store(prepared.buffers == RingBuffers::ZeroCopy, Ordering::Relaxed);
         let started = self.register_all(fs, handle, prepared);
+        self.zero_copy.store(matches!(started, Ok(RingBuffers::ZeroCopy)), Ordering::Relaxed);
         self.in_use.store(started.is_ok(), Ordering::Relaxed);
         if started.is_err() {
             self.queues().iter().for_each(|queue| queue.end());
@@ -185,10 +188,9 @@ impl Rings {
             })
         };
         self.stock.get_or_init(|| prepared.pool);
-        let QueueSizes { queues, max_entries, .. } = prepared.sizes;
-        let payload = prepared.sizes.payload();
+        let (sizes, detour) = (&prepared.sizes, &prepared.detour);
         let queues: Vec<_> =
-            (0..queues).map(|id| Queue::new(id, payload, max_entries, starter.clone())).collect();
+            (0..sizes.queues).map(|id| Queue::new(id, sizes, detour.clone(), starter.clone())).collect();
         let queues = self.queues.get_or_init(|| queues);
         let mut buffers = prepared.buffers;
         for (queue, ring) in queues.iter().zip(prepared.rings) {
@@ -197,7 +199,8 @@ impl Rings {
             let first = Some(First { buffers, report });
             spawn(fs, handle, queue.clone(), ring, Work::Register(entry), first)?;
             match registered.recv() {
-                Ok(Ok(used)) => buffers = used,
+                // The kernel decides alike for all queues, unless it runs out of memory.
+                Ok(Ok(used)) => buffers = buffers.min(used),
                 Ok(Err(errno)) => return Err(errno.into()),
                 Err(_) => return Err(io::Error::other("the thread of a ring ended")),
             }
@@ -354,19 +357,15 @@ impl<F: FileSystem> Server<F> {
             return wanted;
         }
         let mut ring = self.ring.lock();
-        let used = match ring.add_queue(device, id, wanted == RingBuffers::ZeroCopy) {
-            // Zero copy is a privilege in the initial user namespace.
-            Err(Errno::PERM) => ring.add_queue(device, id, false).map(|()| RingBuffers::Pool),
-            added => added.map(|()| wanted),
-        };
-        let pooled = used.and_then(|used| {
-            let pool = self.queue.make_pool().map_err(errno_of)?;
+        let pooled = self.queue.make_pool().map_err(errno_of).and_then(|pool| {
+            ring.add_queue(device, id, wanted == RingBuffers::ZeroCopy)?;
+            // If this fails for a zero-copy queue, its entries are refused, and `/dev/fuse` serves.
             ring.add_pool(device, id, &pool)?;
             self.queue.set_pool(pool);
-            Ok(used)
+            Ok(wanted)
         });
         pooled.unwrap_or_else(|errno| {
-            tracing::warn!(%errno, queue = id, "cannot add a buffer pool: each ring entry has its own buffer");
+            tracing::warn!(%errno, queue = id, "cannot add a buffer pool to a ring queue");
             RingBuffers::PerEntry
         })
     }

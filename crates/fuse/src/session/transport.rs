@@ -76,14 +76,14 @@ fn prepare(config: &Config, device: &Device, init: &InitIn) -> Result<PreparedRi
     })
 }
 
-/// Returns how the data of requests may be kept.
+/// Returns how the data of requests may be kept. Pools by themselves save memory and cost time, so they are used for zero copy, or
+/// if they are asked for.
 fn buffers(wanted: RingBuffers, offered: InitFlags, privileged: bool) -> RingBuffers {
-    let available = match offered.contains(InitFlags::HAS_IO_URING_BUFPOOL) {
-        true if privileged => RingBuffers::ZeroCopy,
-        true => RingBuffers::Pool,
-        false => RingBuffers::PerEntry,
-    };
-    wanted.min(available)
+    match wanted {
+        _ if !offered.contains(InitFlags::HAS_IO_URING_BUFPOOL) => RingBuffers::PerEntry,
+        RingBuffers::ZeroCopy if !privileged => RingBuffers::PerEntry,
+        wanted => wanted,
+    }
 }
 
 #[cfg(test)]
@@ -94,9 +94,10 @@ mod tests {
     fn buffers_follow_the_kernel_and_the_privilege() {
         let pools = InitFlags::HAS_IO_URING_BUFPOOL;
         assert_eq!(buffers(RingBuffers::ZeroCopy, pools, true), RingBuffers::ZeroCopy);
-        assert_eq!(buffers(RingBuffers::ZeroCopy, pools, false), RingBuffers::Pool);
+        assert_eq!(buffers(RingBuffers::ZeroCopy, pools, false), RingBuffers::PerEntry);
         assert_eq!(buffers(RingBuffers::ZeroCopy, InitFlags::empty(), true), RingBuffers::PerEntry);
-        assert_eq!(buffers(RingBuffers::Pool, pools, true), RingBuffers::Pool);
+        assert_eq!(buffers(RingBuffers::Pool, pools, false), RingBuffers::Pool);
+        assert_eq!(buffers(RingBuffers::Pool, InitFlags::empty(), false), RingBuffers::PerEntry);
         assert_eq!(buffers(RingBuffers::PerEntry, pools, true), RingBuffers::PerEntry);
     }
 }

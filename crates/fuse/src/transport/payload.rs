@@ -144,8 +144,8 @@ impl<'a> WriteData<'a> {
         }
     }
 
-    /// Writes all bytes to `file` at `offset`, without a copy in memory where they are in a pipe or in the kernel's pages. Returns how many were written: fewer than
-    /// [`len`](Self::len) only where an error followed some progress (a full disk).
+    /// Writes all bytes to `file` at `offset`, without a copy in memory where they are in a pipe or in the kernel's pages. Returns how
+    /// many were written: fewer than [`len`](Self::len) only where an error followed some progress (a full disk).
     ///
     /// # Errors
     /// The error of `pwrite(2)` or `splice(2)` where nothing was written.

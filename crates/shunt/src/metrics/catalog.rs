@@ -94,7 +94,7 @@ const MOUNTS: &[Family] = &[
         "shunt_zero_copied",
         Counter,
         Bytes,
-        "The part of data read and written that the daemon moved without seeing it",
+        "The part of data read and written in zero-copy requests",
         |stat| integer(stat.transferred.zero_copied_bytes),
     ),
     of_mount("shunt_opens", Counter, Plain, "Files opened or created through the daemon", |stat| {

@@ -10,7 +10,7 @@ pub struct Transferred {
     pub read_bytes: u64,
     /// Bytes of writes that succeeded.
     pub written_bytes: u64,
-    /// The part of both that the daemon moved without seeing it: zero copy over io_uring.
+    /// The part of both in requests whose data stayed in the kernel's pages: zero copy over io_uring.
     pub zero_copied_bytes: u64,
 }
 

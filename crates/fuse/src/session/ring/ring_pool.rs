@@ -7,23 +7,27 @@ use parking_lot::Mutex;
 use crate::transport::uring::Ring;
 
 /// Rings that no thread uses yet.
-#[derive(Debug, Default)]
-pub(super) struct RingPool {
-    /// The remaining rings, where all were made ahead. Otherwise each ring is made on demand.
-    ahead: Option<Mutex<Vec<Ring>>>,
-    /// Rings made on demand can receive zero-copy requests.
-    zero_copy: bool,
+#[derive(Debug)]
+pub(super) enum RingPool {
+    /// The remaining rings: all were made ahead.
+    Ahead(Mutex<Vec<Ring>>),
+    /// Each ring is made on demand.
+    OnDemand {
+        /// The rings can receive zero-copy requests.
+        zero_copy: bool,
+    },
+}
+
+impl Default for RingPool {
+    fn default() -> Self {
+        Self::OnDemand { zero_copy: false }
+    }
 }
 
 impl RingPool {
-    /// Makes a pool that makes each ring on demand.
-    pub(super) fn on_demand(zero_copy: bool) -> Self {
-        Self { ahead: None, zero_copy }
-    }
-
     /// Makes a pool that makes no further rings: the system call may be forbidden from then on.
     pub(super) fn ahead(rings: Vec<Ring>) -> Self {
-        Self { ahead: Some(Mutex::new(rings)), zero_copy: false }
+        Self::Ahead(Mutex::new(rings))
     }
 
     /// Returns a ring for a new thread.
@@ -31,22 +35,22 @@ impl RingPool {
     /// # Errors
     /// It cannot be made, or none is left.
     pub(super) fn take(&self) -> io::Result<Ring> {
-        match &self.ahead {
-            Some(rings) => rings.lock().pop().ok_or_else(|| io::Error::other("all rings are in use")),
-            None => Ring::new(self.zero_copy),
+        match self {
+            Self::Ahead(rings) => rings.lock().pop().ok_or_else(|| io::Error::other("all rings are in use")),
+            Self::OnDemand { zero_copy } => Ring::new(*zero_copy),
         }
     }
 
     /// Returns a ring that was not started to the pool.
     pub(super) fn put_back(&self, ring: Ring) {
-        if let Some(rings) = &self.ahead {
+        if let Self::Ahead(rings) = self {
             rings.lock().push(ring);
         }
     }
 
     /// Drops the rings at the end of the session.
     pub(super) fn clear(&self) {
-        if let Some(rings) = &self.ahead {
+        if let Self::Ahead(rings) = self {
             let unused = std::mem::take(&mut *rings.lock());
             drop(unused);
         }

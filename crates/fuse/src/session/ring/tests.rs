@@ -9,7 +9,7 @@ use crate::api::{Attributes, Expiry, FileType};
 use crate::id::{FileHandle, NodeId};
 use crate::mount::tests::{TestMountDir, can_mount, skip};
 use crate::mount::{self, MountOptions, Unmount};
-use crate::negotiate::{Config, Profile, Transport};
+use crate::negotiate::{Config, Profile, RingBuffers, Transport};
 use crate::session::{FileSystem, Request};
 use crate::session::{Session, TransportInUse};
 use crate::transport::device::Device;
@@ -82,8 +82,12 @@ fn without_a_fault_requests_come_over_rings() {
 
 #[test]
 fn a_refused_register_falls_back_to_the_device() {
-    // The kernel requires entries as large as INIT announced.
-    let Some(in_use) = served_after(|prepared| prepared.sizes.max_write = 4096) else { return };
+    // The kernel requires entries with buffers of their own to be as large as INIT announced.
+    let spoil = |prepared: &mut PreparedRings| {
+        prepared.sizes.max_write = 4096;
+        prepared.buffers = RingBuffers::PerEntry;
+    };
+    let Some(in_use) = served_after(spoil) else { return };
     assert_fell_back(&in_use);
 }
 

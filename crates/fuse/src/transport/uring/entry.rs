@@ -130,9 +130,11 @@ impl Entry {
         inner.commit_id = own.commit_id;
         inner.unique = header.unique;
         inner.payload_offset = own.offset;
-        inner.pages = (own.flags & URING_ENT_ZERO_COPY != 0).then(|| {
+        let detour = self.queue.detour().filter(|_| own.flags & URING_ENT_ZERO_COPY != 0);
+        inner.pages = detour.map(|detour| {
             let is_write = header.opcode == Opcode::Write.as_raw();
-            Pages::new(ring.clone(), if is_write { Direction::IntoFile } else { Direction::FromFile })
+            let direction = if is_write { Direction::IntoFile } else { Direction::FromFile };
+            Pages::new(ring.clone(), direction, detour.clone())
         });
         let held = if inner.pages.is_some() { HELD } else { 0 };
         self.steps.store(held, Ordering::Release);

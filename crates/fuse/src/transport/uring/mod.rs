@@ -10,10 +10,10 @@
 //! A handler that waits leaves its entry parked; the thread goes on with another one, and the thread that makes the late reply
 //! hands the entry to a thread without one. Nothing is ever queued behind a handler.
 //!
-//! If the kernel offers it (Linux 7.3), the entries of a queue share a [pool](payload_pool::PayloadPool) of payload buffers, and READs and
-//! WRITEs of files opened for it are zero-copy requests: their data stays in the [pages](pages::Pages) of the caller or of the
-//! page cache. Those are registered with the ring that received the request, so its thread keeps it until it is answered, as if
-//! the handler blocked.
+//! If the kernel offers it (Linux 7.3), the entries of a queue share a [pool](payload_pool::PayloadPool) of payload buffers, and
+//! READs and WRITEs of files opened for it are zero-copy requests: their data stays in the kernel's [pages](pages::Pages). Those
+//! are registered with the ring that received the request, so its thread keeps it until it is answered, as if the handler
+//! blocked.
 //!
 //! The number of entries of a queue is limited ([`QueueSizes`]). A request that may wait forever
 //! ([`SETLKW`](shunt_fuse_abi::Opcode::Setlkw)) never takes the last entry, which must receive the request that ends its wait; it
@@ -29,7 +29,7 @@ mod ring;
 mod sizes;
 
 pub(crate) use entry::{Entry, Received};
-pub(crate) use pages::{Pages, PagesPayload};
+pub(crate) use pages::{MemoryFile, Pages, PagesPayload};
 pub(crate) use queue::{Queue, Starter, Work};
 pub(crate) use ring::Ring;
 pub(crate) use sizes::{QueueSizes, possible_processors};

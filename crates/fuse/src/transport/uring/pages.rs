@@ -31,12 +31,26 @@ pub(crate) struct Pages {
     /// `None` once the reply is sent: the pages are no longer registered.
     jobs: Mutex<Option<Vec<Job>>>,
     direction: Direction,
+    detour: Arc<MemoryFile>,
+}
+
+/// A file in memory, by which bytes reach pages that only a ring can move. It is made before the session is served, because the
+/// process may be forbidden to make one later.
+#[derive(Debug)]
+pub(crate) struct MemoryFile(Mutex<OwnedFd>);
+
+impl MemoryFile {
+    pub(crate) fn new() -> Result<Arc<Self>, Errno> {
+        let file = rustix::fs::memfd_create("shunt-pages", MemfdFlags::CLOEXEC)?;
+        Ok(Arc::new(Self(Mutex::new(file))))
+    }
 }
 
 impl Pages {
-    /// The pages of a request that the calling thread has received over `ring`.
-    pub(crate) fn new(ring: Arc<Mutex<Ring>>, direction: Direction) -> Arc<Self> {
-        Arc::new(Self { receiver: thread::current(), ring, jobs: Mutex::new(Some(Vec::new())), direction })
+    /// Makes the pages of a request that the calling thread has received over `ring`.
+    pub(crate) fn new(ring: Arc<Mutex<Ring>>, direction: Direction, detour: Arc<MemoryFile>) -> Arc<Self> {
+        let (receiver, jobs) = (thread::current(), Mutex::new(Some(Vec::new())));
+        Arc::new(Self { receiver, ring, jobs, direction, detour })
     }
 
     /// Returns the direction: pages of a READ are filled from a file, those of a WRITE are written to one.
@@ -82,7 +96,7 @@ impl Pages {
 
     /// Fills the pages of a READ with bytes in memory, for a reply that is not a range of a file: by way of a file in memory.
     pub(crate) fn fill(&self, parts: &[&[u8]]) -> Result<usize, Errno> {
-        let file = memory_file()?;
+        let file = self.detour.0.lock();
         let mut length = 0;
         for part in parts {
             let written = channel::write(file.as_fd(), length as u64, part)?;
@@ -96,9 +110,12 @@ impl Pages {
 
     /// Returns the bytes of a WRITE, for a server that needs them: by way of a file in memory.
     pub(crate) fn bytes(&self, length: usize) -> Result<Vec<u8>, Errno> {
-        let file = memory_file()?;
+        let file = self.detour.0.lock();
         let mut bytes = vec![0; length];
-        self.transfer_directly(file.as_fd(), 0, length)?;
+        // The file may still have bytes of an earlier request.
+        if self.transfer_directly(file.as_fd(), 0, length)? != length {
+            return Err(Errno::IO);
+        }
         if channel::read(file.as_fd(), 0, &mut bytes)? == length { Ok(bytes) } else { Err(Errno::IO) }
     }
 
@@ -120,10 +137,6 @@ impl Pages {
     pub(crate) fn wake(&self) {
         self.receiver.unpark();
     }
-}
-
-fn memory_file() -> Result<OwnedFd, Errno> {
-    rustix::fs::memfd_create("shunt-pages", MemfdFlags::CLOEXEC)
 }
 
 /// The data of a WRITE that stays in its registered pages.

@@ -8,7 +8,9 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Condvar, Mutex};
 
 use super::entry::Entry;
+use super::pages::MemoryFile;
 use super::payload_pool::PayloadPool;
+use super::sizes::QueueSizes;
 
 /// The next command of a thread's ring.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(crate) struct Queue {
     max_entries: usize,
     /// The payload buffers of all entries, where the kernel has accepted a pool. Set before the first entry is registered.
     pool: OnceLock<Arc<PayloadPool>>,
+    /// For bytes in memory of zero-copy requests; none without zero copy.
+    detour: Option<Arc<MemoryFile>>,
     /// Number of entries that the kernel may fill.
     available: AtomicUsize,
     /// Requests received.
@@ -56,12 +60,18 @@ impl std::fmt::Debug for Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(id: u16, payload: usize, limit: usize, starter: Starter) -> Arc<Self> {
+    pub(crate) fn new(
+        id: u16,
+        sizes: &QueueSizes,
+        detour: Option<Arc<MemoryFile>>,
+        starter: Starter,
+    ) -> Arc<Self> {
         Arc::new(Self {
             id,
-            payload,
-            max_entries: limit,
+            payload: sizes.payload(),
+            max_entries: sizes.max_entries,
             pool: OnceLock::new(),
+            detour,
             available: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
             regular_file: AtomicU64::new(0),
@@ -83,6 +93,11 @@ impl Queue {
     /// Returns the pool of payload buffers. Without one, each entry has a buffer of its own.
     pub(crate) fn pool(&self) -> Option<&Arc<PayloadPool>> {
         self.pool.get()
+    }
+
+    /// Returns the file in memory for zero-copy requests; none without zero copy.
+    pub(crate) fn detour(&self) -> Option<&Arc<MemoryFile>> {
+        self.detour.as_ref()
     }
 
     /// Makes a pool with a buffer for each entry.

@@ -3,6 +3,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::thread;
+use std::time::Duration;
 
 use io_uring::register::Restriction;
 use io_uring::types::Fd;
@@ -18,8 +20,12 @@ use super::payload_pool::PayloadPool;
 use crate::transport::device::Device;
 
 /// The slot of a ring's table of registered buffers that takes the pages of a zero-copy request. One is enough: the thread
-/// that received such a request answers it before it receives another one. Slot 0 is also what REGISTER names by default.
+/// that received such a request answers it before it receives another one. It must be 0, which [`Ring::register`] names.
 const PAGES_SLOT: u16 = 0;
+/// Pause between attempts to submit while the kernel has no memory for it.
+const SUBMIT_RETRY_DELAY: Duration = Duration::from_millis(20);
+/// Number of attempts to move pages while the kernel can start no thread for that.
+const MAX_TRANSFER_TRIES: u32 = 250;
 
 /// The direction of a transfer of zero-copy pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,7 +118,7 @@ impl Ring {
         length: usize,
     ) -> Result<usize, Errno> {
         let fd = Fd(file.as_raw_fd());
-        let mut done = 0;
+        let (mut done, mut tries) = (0, 0);
         while done < length {
             // Addresses of registered pages begin at zero.
             let at = std::ptr::without_provenance_mut(done);
@@ -129,6 +135,11 @@ impl Ring {
                 Ok(0) => break,
                 Ok(n) => done += n as usize,
                 Err(Errno::INTR) => {}
+                // The kernel moves some pages by a thread of its own, and gives up where the limit of threads is reached.
+                Err(Errno::CANCELED) if tries < MAX_TRANSFER_TRIES => {
+                    tries += 1;
+                    thread::sleep(SUBMIT_RETRY_DELAY);
+                }
                 Err(errno) if done == 0 => return Err(errno),
                 Err(_) => break,
             }
@@ -179,11 +190,17 @@ impl Ring {
     }
 }
 
+/// Repeats a submission until the kernel takes the command. One that is left in the queue would run together with the next one,
+/// whose completion could not be told apart.
 fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<()> {
     loop {
         match call() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result.map(drop),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::INTR) => {}
+                Some(Errno::AGAIN | Errno::NOMEM | Errno::BUSY) => thread::sleep(SUBMIT_RETRY_DELAY),
+                _ => return Err(error),
+            },
+            Ok(_) => return Ok(()),
         }
     }
 }

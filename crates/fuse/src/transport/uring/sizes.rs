@@ -5,7 +5,8 @@ use std::io;
 
 /// Memory limit of all first entries together, in bytes, if each is filled completely.
 const MAX_FIRST_ENTRIES_BYTES: usize = 128 << 20;
-/// Memory limit of all entries together, in bytes, if each is filled completely.
+/// Memory limit of all entries together, in bytes, if each is filled completely. With a pool, requests other than WRITE are
+/// copied from their buffer to the entry, so that the limit is twice as high.
 const MAX_ALL_ENTRIES_BYTES: usize = 1 << 30;
 /// Minimum of the limit of entries per queue.
 const MIN_ENTRIES: usize = 4;
@@ -31,11 +32,11 @@ impl QueueSizes {
     }
 
     /// Reports whether the kernel computes the same size for the buffers of a pool: the larger one of `max_write` and of
-    /// `max_pages`, which a sysctl limits.
+    /// `max_pages`, which a sysctl limits. The kernel accepts a pool of any size, and would place other buffers in it.
     pub(crate) fn kernel_agrees(&self) -> bool {
         let limit = fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit");
-        let limit = limit.ok().and_then(|limit| limit.trim().parse().ok()).unwrap_or(usize::MAX);
-        self.agrees_with(limit, rustix::param::page_size())
+        let limit = limit.ok().and_then(|limit| limit.trim().parse().ok());
+        limit.is_some_and(|limit| self.agrees_with(limit, rustix::param::page_size()))
     }
 
     fn agrees_with(&self, page_limit: usize, page: usize) -> bool {
