@@ -7,6 +7,8 @@ use std::fmt;
 
 use shunt_fuse_abi::{InitFlags, InitIn, InitOut};
 
+use crate::transport::PAGE_BYTES;
+
 pub use config::{Config, Profile, RingBuffers, Transport};
 
 /// The newest protocol version that the framework supports completely.
@@ -159,8 +161,7 @@ pub(crate) fn negotiate(
         return Err(NegotiationError::Required(refusal.clone()));
     }
 
-    let page = rustix::param::page_size() as u32;
-    let max_write = if granted.contains(InitFlags::MAX_PAGES) { config.max_write } else { 32 * page };
+    let max_write = if granted.contains(InitFlags::MAX_PAGES) { config.max_write } else { 32 * PAGE_BYTES };
     let max_readahead = init.max_readahead.min(config.max_readahead);
     let wire = granted | offered & InitFlags::INIT_EXT;
     let out = InitOut {
@@ -173,7 +174,7 @@ pub(crate) fn negotiate(
         congestion_threshold: config.max_background / 4 * 3,
         max_write,
         time_gran: config.time_granularity,
-        max_pages: (config.largest_message().max(max_write) / page).min(u16::MAX.into()) as u16,
+        max_pages: (config.largest_message().max(max_write) / PAGE_BYTES).min(u16::MAX.into()) as u16,
         max_stack_depth: if granted.contains(InitFlags::PASSTHROUGH) { config.max_stack_depth } else { 0 },
         request_timeout: match config.request_timeout {
             Some(timeout) if granted.contains(InitFlags::REQUEST_TIMEOUT) => {

@@ -12,3 +12,6 @@ pub(crate) mod uring;
 pub(crate) mod virtio;
 
 pub(crate) use channel::{Afterwards, Channel};
+
+/// The size of the pages that INIT counts; not that of the machine, which a server in a sandbox cannot ask for.
+pub(crate) const PAGE_BYTES: u32 = 4096;

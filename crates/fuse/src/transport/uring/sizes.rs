@@ -3,6 +3,8 @@
 use std::fs;
 use std::io;
 
+use crate::transport::PAGE_BYTES;
+
 /// Memory limit of all first entries together, in bytes, if each is filled completely.
 const MAX_FIRST_ENTRIES_BYTES: usize = 128 << 20;
 /// Memory limit of all entries together, in bytes, if each is filled completely. With a pool, requests other than WRITE are
@@ -40,7 +42,7 @@ impl QueueSizes {
     }
 
     fn agrees_with(&self, page_limit: usize, page: usize) -> bool {
-        let pages = (self.payload() / page).min(page_limit);
+        let pages = (self.payload() / PAGE_BYTES as usize).min(page_limit);
         (self.max_write as usize).max(pages.saturating_mul(page)) == self.payload()
     }
 
@@ -91,7 +93,8 @@ mod tests {
         let sizes = |max_write| QueueSizes { queues: 2, max_write, max_entries: 64 };
         assert!(sizes(1 << 20).agrees_with(256, 4096));
         assert!(sizes(4096).agrees_with(256, 4096));
-        assert!(sizes(1 << 20).agrees_with(usize::MAX, 65536));
+        // Larger pages than those that INIT counted.
+        assert!(!sizes(1 << 20).agrees_with(usize::MAX, 65536));
         // Fewer pages than an extended attribute needs.
         assert!(!sizes(4096).agrees_with(16, 4096));
         assert!(sizes(1 << 20).agrees_with(16, 4096));
