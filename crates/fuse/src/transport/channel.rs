@@ -56,17 +56,7 @@ impl FileRange {
 /// # Errors
 /// The error of `pread(2)` where it read nothing.
 pub(crate) fn read(file: BorrowedFd<'_>, offset: u64, room: &mut [u8]) -> Result<usize, Errno> {
-    let mut done = 0;
-    while done < room.len() {
-        match rustix::io::pread(file, &mut room[done..], offset + done as u64) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(Errno::INTR) => {}
-            Err(errno) if done == 0 => return Err(errno),
-            Err(_) => break,
-        }
-    }
-    Ok(done)
+    in_steps(room.len(), |done| rustix::io::pread(file, &mut room[done..], offset + done as u64))
 }
 
 /// Writes all bytes at `offset`, and returns how many were written: fewer only where an error followed some progress (a full
@@ -75,9 +65,20 @@ pub(crate) fn read(file: BorrowedFd<'_>, offset: u64, room: &mut [u8]) -> Result
 /// # Errors
 /// The error of `pwrite(2)` where it wrote nothing.
 pub(crate) fn write(file: BorrowedFd<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+    in_steps(bytes.len(), |done| rustix::io::pwrite(file, &bytes[done..], offset + done as u64))
+}
+
+/// Repeats a call, which is given the number of bytes done so far, until `length` bytes are done or it does none.
+///
+/// # Errors
+/// The error of a call before any byte was done; a later one only ends the loop.
+pub(crate) fn in_steps(
+    length: usize,
+    mut step: impl FnMut(usize) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
     let mut done = 0;
-    while done < bytes.len() {
-        match rustix::io::pwrite(file, &bytes[done..], offset + done as u64) {
+    while done < length {
+        match step(done) {
             Ok(0) => break,
             Ok(n) => done += n,
             Err(Errno::INTR) => {}

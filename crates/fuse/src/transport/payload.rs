@@ -193,17 +193,9 @@ impl<'a> WriteData<'a> {
     /// The error of `pwritev2(2)` where nothing was written.
     pub fn append_to(self, file: BorrowedFd<'_>) -> Result<usize, Errno> {
         let bytes = self.into_bytes()?;
-        let mut done = 0;
-        while done < bytes.len() {
+        channel::in_steps(bytes.len(), |done| {
             let rest = [std::io::IoSlice::new(&bytes[done..])];
-            match rustix::io::pwritev2(file, &rest, 0, rustix::io::ReadWriteFlags::APPEND) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                Err(errno) if done == 0 => return Err(errno),
-                Err(_) => break,
-            }
-        }
-        Ok(done)
+            rustix::io::pwritev2(file, &rest, 0, rustix::io::ReadWriteFlags::APPEND)
+        })
     }
 }
