@@ -6,7 +6,8 @@
 # Directories of the packages whose tests use a real mount.
 readonly TEST_DIRECTORIES=(tests crates/fuse)
 
-# Sets SHUNT to the command, and writes the selected tests to $work/tests, one line per module of a test binary:
+# Sets SHUNT to the command, writes the programs that tests start to $work/programs, and the selected tests to
+# $work/tests, one line per module of a test binary:
 # "binary-module <tab> executable <tab> package directory <tab> names of the tests". Each module runs in its own process, because
 # tests may count resources of the whole process. The file $select lists modules with filters, $only lists modules; $filters
 # select among their tests by substrings of the names.
@@ -15,6 +16,7 @@ build_all() {
     cd "$REPO" || die "cannot enter $REPO"
     SHUNT=$(built_command) || die "the command does not build"
     all_tests >"$work/built" || die "the tests do not build"
+    built_programs tests >"$work/programs" || die "the programs of the tests do not build"
     for directory in "${TEST_DIRECTORIES[@]}"; do
         awk -F '\t' -v package="$REPO/$directory" '$3 == package' "$work/built"
     done | while IFS=$'\t' read -r name executable directory; do

@@ -10,6 +10,11 @@ readonly CARGO_OPTIONS=(--workspace --features "$FEATURES" --profile "${SHUNT_PR
 # Builds the command and prints its path.
 built_command() { built_for_tests | executables false | cut -f2 | grep '/shunt$'; }
 
+# Builds the programs of the package in this directory, and prints their paths.
+built_programs() { # DIRECTORY
+    built_for_tests | executables false | awk -F '\t' -v package="$REPO/$1" '$3 == package { print $2 }'
+}
+
 # Builds the tests, and prints the path of the integration tests of the package in this directory.
 built_tests() { # DIRECTORY
     all_tests | awk -F '\t' -v package="$REPO/$1" '$3 == package { print $2; found = 1 } END { exit !found }'

@@ -33,6 +33,7 @@ add_tools() {
     done
     # The installed path of the command, and the path in the build tree that some tests use.
     arguments+=(--file "$SHUNT:/usr/bin/shunt" --file "$SHUNT:$SHUNT")
+    while IFS= read -r path; do arguments+=(--file "$path:$path"); done <"$work/programs"
     # Tests run in the directory of their package, and may read its files.
     cut -f3 "$work/tests" | sort -u >"$work/packages"
     while IFS= read -r package; do arguments+=(--file "$package:$package"); done <"$work/packages"

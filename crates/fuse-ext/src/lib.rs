@@ -17,6 +17,8 @@ pub mod builtin;
 #[cfg(feature = "bpf")]
 pub mod program;
 
+#[cfg(feature = "bpf")]
+pub use extended::EarlierProgram;
 pub use extended::{AccessTimes, Extended, Extension};
 pub use memory::Memory;
 pub use table::{Slot, Table};

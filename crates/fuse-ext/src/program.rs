@@ -2,12 +2,10 @@
 //! and a replacing program continues with the same arrays.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use libbpf_rs::{
-    AsRawLibbpf, Link, MapCore, MapType, Object, ObjectBuilder, OpenObject, PrintLevel, libbpf_sys,
-};
+use libbpf_rs::{MapCore, MapType, Object, ObjectBuilder, OpenObject, PrintLevel, libbpf_sys};
 
 use crate::Memory;
 
@@ -34,12 +32,48 @@ pub enum ProgramError {
     Map(String, #[source] io::Error),
 }
 
+/// Keeps a program attached, in this process and in others that hold a copy of its descriptor. Dropping it detaches the
+/// program for all of them.
+#[derive(Debug)]
+pub struct Attachment(OwnedFd);
+
+impl From<OwnedFd> for Attachment {
+    fn from(link: OwnedFd) -> Self {
+        Self(link)
+    }
+}
+
+impl AsFd for Attachment {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        // SAFETY: a system call on a descriptor that is open during the call.
+        let result = unsafe { libbpf_sys::bpf_link_detach(self.0.as_raw_fd()) };
+        if result != 0 {
+            tracing::debug!("cannot detach a program: {}", io::Error::from_raw_os_error(-result));
+        }
+    }
+}
+
 /// An attached program. Dropping it detaches the program; the lookups that it counted remain valid.
 #[derive(Debug)]
 pub struct Program {
     /// `None` after a failed attempt to attach it again.
-    link: Option<Link>,
+    attachment: Option<Attachment>,
     object: Object,
+}
+
+/// The inheritance of a program from the one before it.
+#[derive(Debug, Default)]
+pub struct Earlier<'a> {
+    /// The program may still be attached; the next one replaces it without a gap.
+    pub attachment: Option<Attachment>,
+    /// Arrays by name: the next program uses them instead of its own.
+    pub arrays: Vec<(&'a str, BorrowedFd<'a>)>,
 }
 
 impl Program {
@@ -53,10 +87,32 @@ impl Program {
         device: BorrowedFd<'_>,
         prepare: impl FnOnce(&Maps<'_>) -> Result<T, ProgramError>,
     ) -> Result<(Self, T), ProgramError> {
-        let mut object = load(elf, device, None)?;
+        Self::attach_after(Earlier::default(), elf, device, prepare)
+    }
+
+    /// Attaches a program as [`attach`](Self::attach) does, in the place of an earlier one.
+    ///
+    /// # Errors
+    /// Any [`ProgramError`]. No program is attached then, not even the earlier one.
+    pub fn attach_after<T>(
+        earlier: Earlier<'_>,
+        elf: &[u8],
+        device: BorrowedFd<'_>,
+        prepare: impl FnOnce(&Maps<'_>) -> Result<T, ProgramError>,
+    ) -> Result<(Self, T), ProgramError> {
+        let mut object = load(elf, device, &earlier.arrays)?;
         let prepared = prepare(&Maps(&object))?;
-        let link = operations(&mut object)?.attach_struct_ops().map_err(ProgramError::Attach)?;
-        Ok((Self { link: Some(link), object }, prepared))
+        let earlier = earlier.attachment;
+        let attachment = match attach(&mut object, earlier.as_ref()) {
+            Ok(new) => new.or(earlier),
+            Err(error) if earlier.is_none() => return Err(error),
+            // The attachment cannot be updated: its program is of another version of the module's interface.
+            Err(_) => {
+                drop(earlier);
+                attach(&mut object, None)?
+            }
+        };
+        Ok((Self { attachment, object }, prepared))
     }
 
     /// Replaces the program by another one atomically: every request reaches one of the two.
@@ -64,22 +120,13 @@ impl Program {
     /// # Errors
     /// Any [`ProgramError`]; the old program stays attached.
     pub fn replace(&mut self, elf: &[u8], device: BorrowedFd<'_>) -> Result<(), ProgramError> {
-        let Some(link) = &self.link else {
-            return Err(ProgramError::Attach(libbpf_rs::Error::from_raw_os_error(
-                rustix::io::Errno::NOTCONN.raw_os_error(),
-            )));
-        };
-        let mut object = load(elf, device, Some(&self.object))?;
-        let new = operations(&mut object)?;
-        // SAFETY: both are libbpf's own, alive, and reached by this thread alone for the time of the call.
-        let updated = unsafe {
-            libbpf_sys::bpf_link__update_map(
-                link.as_libbpf_object().as_ptr(),
-                new.as_libbpf_object().as_ptr(),
-            )
-        };
-        if updated != 0 {
-            return Err(ProgramError::Attach(libbpf_rs::Error::from_raw_os_error(-updated)));
+        let maps = self.object.maps().filter(|map| map.map_type() == MapType::Array);
+        let maps: Vec<_> = maps.map(|map| (map.name().to_owned(), map)).collect();
+        let arrays: Vec<_> =
+            maps.iter().filter_map(|(name, map)| Some((name.to_str()?, map.as_fd()))).collect();
+        let mut object = load(elf, device, &arrays)?;
+        if let Some(new) = attach(&mut object, self.attachment.as_ref())? {
+            self.attachment = Some(new);
         }
         self.object = object;
         Ok(())
@@ -90,9 +137,14 @@ impl Program {
     /// # Errors
     /// Any [`ProgramError`]; the program is then detached.
     pub(crate) fn put_back(&mut self) -> Result<(), ProgramError> {
-        drop(self.link.take());
-        self.link = Some(operations(&mut self.object)?.attach_struct_ops().map_err(ProgramError::Attach)?);
+        drop(self.attachment.take());
+        self.attachment = attach(&mut self.object, None)?;
         Ok(())
+    }
+
+    /// Returns the attachment, for another process that is to replace the program.
+    pub fn attachment(&self) -> Option<&Attachment> {
+        self.attachment.as_ref()
     }
 
     /// Returns the maps of the program.
@@ -109,6 +161,12 @@ impl Maps<'_> {
     /// Reports whether there is a map of this name.
     pub fn has(&self, name: &str) -> bool {
         self.0.maps().any(|map| map.name() == name)
+    }
+
+    /// Returns the map of this name.
+    pub(crate) fn descriptor(&self, name: &str) -> Option<OwnedFd> {
+        let map = self.0.maps().find(|map| map.name() == name)?;
+        map.as_fd().try_clone_to_owned().ok()
     }
 
     /// Inserts an entry into a map.
@@ -138,7 +196,11 @@ impl Maps<'_> {
     }
 }
 
-fn load(elf: &[u8], device: BorrowedFd<'_>, old: Option<&Object>) -> Result<Object, ProgramError> {
+fn load(
+    elf: &[u8],
+    device: BorrowedFd<'_>,
+    arrays: &[(&str, BorrowedFd<'_>)],
+) -> Result<Object, ProgramError> {
     if !Path::new("/sys/module/shunt_fuse_ext").exists() {
         return Err(ProgramError::NoModule);
     }
@@ -148,8 +210,10 @@ fn load(elf: &[u8], device: BorrowedFd<'_>, old: Option<&Object>) -> Result<Obje
     })));
     let mut object = ObjectBuilder::default().open_memory(elf).map_err(ProgramError::Load)?;
     name_connection(&mut object, device)?;
-    if let Some(old) = old {
-        share_maps(&mut object, old)?;
+    for mut map in object.maps_mut().filter(|map| map.map_type() == MapType::Array) {
+        if let Some((_, earlier)) = arrays.iter().find(|(name, _)| map.name() == *name) {
+            map.reuse_fd(*earlier).map_err(ProgramError::Load)?;
+        }
     }
     object.load().map_err(ProgramError::Load)
 }
@@ -169,16 +233,25 @@ fn name_connection(object: &mut OpenObject, device: BorrowedFd<'_>) -> Result<()
     Ok(())
 }
 
-/// Reuses the arrays that both programs have.
-fn share_maps(object: &mut OpenObject, old: &Object) -> Result<(), ProgramError> {
-    for mut map in object.maps_mut().filter(|map| map.map_type() == MapType::Array) {
-        if let Some(old) = old.maps().find(|old| old.name() == map.name()) {
-            map.reuse_fd(old.as_fd()).map_err(ProgramError::Load)?;
+/// Attaches a loaded program, and returns the attachment; `None` if it took the place of the program of `earlier`, whose attachment
+/// is now its own.
+fn attach(object: &mut Object, earlier: Option<&Attachment>) -> Result<Option<Attachment>, ProgramError> {
+    let map = object.maps_mut().find(|map| map.map_type() == MapType::StructOps);
+    let mut map = map.ok_or(ProgramError::Operations(0))?;
+    // With another program attached this fails, but it has then prepared the map for the update.
+    let refused = match map.attach_struct_ops() {
+        Ok(link) => {
+            let link = link.as_fd().try_clone_to_owned();
+            let link = link.map_err(|error| ProgramError::Attach(error.into()))?;
+            return Ok(Some(Attachment(link)));
         }
+        Err(refused) => refused,
+    };
+    let Some(earlier) = earlier else { return Err(ProgramError::Attach(refused)) };
+    let (link, map) = (earlier.0.as_raw_fd(), map.as_fd().as_raw_fd());
+    // SAFETY: a system call on descriptors that are open during the call; options are optional.
+    match unsafe { libbpf_sys::bpf_link_update(link, map, std::ptr::null()) } {
+        0 => Ok(None),
+        errno => Err(ProgramError::Attach(libbpf_rs::Error::from_raw_os_error(-errno))),
     }
-    Ok(())
-}
-
-fn operations(object: &mut Object) -> Result<libbpf_rs::MapMut<'_>, ProgramError> {
-    object.maps_mut().find(|map| map.map_type() == MapType::StructOps).ok_or(ProgramError::Operations(0))
 }

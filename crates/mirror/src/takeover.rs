@@ -15,8 +15,8 @@ use crate::lower::source::Source;
 use crate::takeover_marks::{device, mark};
 use crate::{CacheMode, Mirror, MirrorError, MirrorOptions};
 
-// Ids of descriptors in the fd store. File handles use their own ids, which are at least 2^32; ids below 4 are reserved
-// for a file system that wraps this one.
+// Ids of descriptors in the fd store. File handles use their own ids, which are at least 2^32; ids below 4 and those from 8 to 15 are
+// reserved for file systems that wrap this one.
 
 /// The root of the source; the lower two bits are `ROOT_IS_ATTACHED` and `ROOT_IS_FS_ROOT`.
 const ROOT: u64 = 4;
@@ -78,9 +78,12 @@ impl Mirror {
         let source = Source { root, attached, is_fs_root: id & ROOT_IS_FS_ROOT != 0 };
         let mirror = Self::open_source(MirrorOptions { resumes: true, ..options }, Some(source))?;
         let files = stored.split_off(&(2 * MOUNTS));
-        let mounts = stored.into_iter().filter(|(id, _)| *id >= MOUNTS);
+        let mounts = stored.split_off(&MOUNTS).into_iter();
         mirror.lower.restore_mounts(mounts.map(|(id, file)| ((id - MOUNTS) as u16, file)));
-        *mirror.inherited.lock() = files;
+        // Descriptors that no file system wrapped around this one has taken are dropped, together with the files that were closed
+        // meanwhile.
+        stored.extend(files);
+        *mirror.inherited.lock() = stored;
         *mirror.inherited_nodes.lock() = hand_over.take_nodes();
         Ok(mirror)
     }
@@ -128,7 +131,7 @@ impl Mirror {
             session.caches().invalidate_all();
         }
         self.writable_mappings.start(session);
-        // Files that were closed during the takeover.
+        // Files that were closed during the takeover, and what nobody has taken.
         stored.keys().for_each(|id| takeover.remove(*id));
         Ok(())
     }

@@ -333,9 +333,8 @@ pub struct MirrorArgs {
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub passthrough: PassthroughArg,
 
-    /// Have a BPF program in the kernel answer repeated requests: `builtin`, or an object file made by clang. Needs the module
-    /// shunt_fuse_ext and a build with the feature `extension`; without them the daemon answers. With `--takeover off` the
-    /// program also opens files
+    /// Have a BPF program in the kernel answer repeated requests, and open files again: `builtin`, or an object file made by
+    /// clang. Needs the module shunt_fuse_ext and a build with the feature `extension`; without them the daemon answers
     #[arg(long, value_name = "PROGRAM")]
     pub extension: Option<PathBuf>,
 

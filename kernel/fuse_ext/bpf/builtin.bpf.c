@@ -12,6 +12,46 @@
 #define PLAIN_READ_FLAGS (0100000 | 0400000 | 02000000 | 040) /* O_LARGEFILE, O_NOFOLLOW, O_CLOEXEC, execve */
 #define FOPEN_PASSTHROUGH_BIT (1U << 7)
 
+#define STATX_BASIC 0x7ff	/* STATX_BASIC_STATS */
+#define STATX_BIRTH 0x800	/* STATX_BTIME */
+
+/* FUSE_STATX and its reply: older kernel headers do not have them. */
+#define STATX 52
+
+struct statx_time {
+	__s64 seconds;
+	__u32 nanoseconds;
+	__u32 zero;
+};
+
+struct statx_reply {
+	__u64 attr_valid;
+	__u32 attr_valid_nsec;
+	__u32 flags;
+	__u64 spare[2];
+	__u32 mask;
+	__u32 blksize;
+	__u64 attributes;
+	__u32 nlink;
+	__u32 uid;
+	__u32 gid;
+	__u16 mode;
+	__u16 spare0;
+	__u64 ino;
+	__u64 size;
+	__u64 blocks;
+	__u64 attributes_mask;
+	struct statx_time atime;
+	struct statx_time btime;
+	struct statx_time ctime;
+	struct statx_time mtime;
+	__u32 rdev_major;
+	__u32 rdev_minor;
+	__u32 dev_major;
+	__u32 dev_minor;
+	__u64 spare2[14];
+};
+
 /* A cache time for the kernel, in the format of replies. */
 struct validity {
 	__u64 seconds;
@@ -73,6 +113,47 @@ static __attribute__((noinline)) int getattr(struct fuse_ext_request *request)
 	if (fuse_ext_write(request, 0, 0, head, sizeof(head)) ||
 	    fuse_ext_write(request, 0, sizeof(head), &slot->attr, sizeof(slot->attr)) ||
 	    !unchanged(&slot->seq, seq))
+		return FUSE_EXT_PASS;
+	return FUSE_EXT_ANSWER;
+}
+
+static __attribute__((noinline)) int statx(struct fuse_ext_request *request)
+{
+	struct statx_reply out = {};
+	struct validity validity = {};
+	struct attr_slot *slot;
+	struct fuse_attr *attr;
+	__u64 seq;
+
+	slot = find_attr(request->nodeid, &seq, &validity);
+	if (!slot || slot->birth == BIRTH_UNKNOWN)
+		return FUSE_EXT_PASS;
+	attr = &slot->attr;
+	out.attr_valid = validity.seconds;
+	out.attr_valid_nsec = validity.nanoseconds;
+	out.mask = STATX_BASIC;
+	if (slot->birth == BIRTH_STORED)
+		out.mask |= STATX_BIRTH;
+	out.blksize = attr->blksize;
+	out.nlink = attr->nlink;
+	out.uid = attr->uid;
+	out.gid = attr->gid;
+	out.mode = attr->mode;
+	out.ino = attr->ino;
+	out.size = attr->size;
+	out.blocks = attr->blocks;
+	out.atime.seconds = attr->atime;
+	out.atime.nanoseconds = attr->atimensec;
+	out.btime.seconds = slot->btime;
+	out.btime.nanoseconds = slot->btime_nsec;
+	out.ctime.seconds = attr->ctime;
+	out.ctime.nanoseconds = attr->ctimensec;
+	out.mtime.seconds = attr->mtime;
+	out.mtime.nanoseconds = attr->mtimensec;
+	/* The encoding of new_encode_dev() in the kernel. */
+	out.rdev_major = attr->rdev >> 8 & 0xfff;
+	out.rdev_minor = (attr->rdev & 0xff) | (attr->rdev >> 12 & 0xfff00);
+	if (!unchanged(&slot->seq, seq) || fuse_ext_write(request, 0, 0, &out, sizeof(out)))
 		return FUSE_EXT_PASS;
 	return FUSE_EXT_ANSWER;
 }
@@ -317,6 +398,8 @@ int builtin_handle(unsigned long long *ctx)
 	switch (request->opcode) {
 	case FUSE_GETATTR:
 		return getattr(request);
+	case STATX:
+		return statx(request);
 	case FUSE_LOOKUP:
 		return lookup(request);
 	case FUSE_GETXATTR:
@@ -348,7 +431,7 @@ void builtin_forget(unsigned long long *ctx)
 
 SEC(".struct_ops.link")
 struct fuse_ext_ops builtin = {
-	.op_mask = BIT(FUSE_GETATTR) | BIT(FUSE_LOOKUP) | BIT(FUSE_GETXATTR) | BIT(FUSE_READLINK) |
+	.op_mask = BIT(FUSE_GETATTR) | BIT(STATX) | BIT(FUSE_LOOKUP) | BIT(FUSE_GETXATTR) | BIT(FUSE_READLINK) |
 		   BIT(FUSE_LISTXATTR) | BIT(FUSE_OPEN) | BIT(FUSE_FLUSH) | BIT(FUSE_RELEASE) | INVALIDATING,
 	.handle = (void *)builtin_handle,
 	.forget = (void *)builtin_forget,

@@ -45,12 +45,18 @@ struct settings {
 	__u64 absent_valid;
 };
 
+/* What is known of the time of birth, which the kernel requests by STATX. */
+enum birth { BIRTH_UNKNOWN, BIRTH_ABSENT, BIRTH_STORED };
+
 struct attr_slot {
 	__u64 seq;
 	__u64 node;
 	__u64 version;
 	__u64 until;		/* expiry: CLOCK_MONOTONIC in ns, or FOREVER */
 	struct fuse_attr attr;
+	__s64 btime;
+	__u32 btime_nsec;
+	__u32 birth;		/* enum birth */
 };
 
 struct name_key {

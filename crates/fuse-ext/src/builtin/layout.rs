@@ -21,6 +21,12 @@ pub(super) const LINK_SLOTS: usize = 1 << 13;
 pub(super) const LIST_SLOTS: usize = 1 << 15;
 pub(super) const OPEN_SLOTS: usize = 1 << 14;
 
+/// The reply did not say whether the file system knows times of birth.
+pub(super) const BIRTH_UNKNOWN: u32 = 0;
+/// The file system knows no time of birth.
+pub(super) const BIRTH_ABSENT: u32 = 1;
+pub(super) const BIRTH_STORED: u32 = 2;
+
 /// `enum domain`.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Domain {
@@ -46,7 +52,16 @@ macro_rules! slots {
 
 slots! {
     /// The attributes of an inode. `until`: expiry time on the monotonic clock in nanoseconds, or `u64::MAX`.
-    AttrSlot(1) { node: u64, version: u64, until: u64, attr: Attr }
+    /// `birth`: [`BIRTH_UNKNOWN`] or another of these numbers.
+    AttrSlot(1) {
+        node: u64,
+        version: u64,
+        until: u64,
+        attr: Attr,
+        btime: i64,
+        btime_nsec: u32,
+        birth: u32,
+    }
     /// A name, positive or negative.
     NameSlot(1 + NAME_BYTES / 8) {
         parent: u64,

@@ -10,10 +10,11 @@ mod tests;
 
 use std::ffi::CStr;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use shunt_fuse::{Attributes, Backing, Errno, FileHandle, NodeId};
+use shunt_fuse::{Attributes, Backing, Errno, FileHandle, NodeId, Timestamp};
 use shunt_fuse_abi::Attr;
 
 use crate::{Memory, Table, Version, Versions, mix};
@@ -58,7 +59,7 @@ pub struct Tables {
     links: Table<LinkSlot>,
     lists: Table<ListSlot>,
     opens: Table<OpenSlot>,
-    opened: Memory,
+    opened: Arc<OpenCounts>,
     changes: AtomicU64,
 }
 
@@ -75,6 +76,42 @@ impl AttrExpiry {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let now = Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32);
         Self((now + time).as_nanos().try_into().unwrap_or(u64::MAX - 1))
+    }
+}
+
+/// Attributes as they are stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stored {
+    pub(crate) attr: Attr,
+    pub(crate) birth: Birth,
+}
+
+/// The time of birth, which the kernel requests by STATX.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Birth {
+    /// The reply had no room for it.
+    Unknown,
+    /// The file system does not know it.
+    Absent,
+    At(Timestamp),
+}
+
+impl Stored {
+    /// Attributes of a reply to STATX, which are complete.
+    pub(crate) fn complete(attributes: &Attributes) -> Self {
+        Self { attr: attributes.wire(), birth: attributes.btime.map_or(Birth::Absent, Birth::At) }
+    }
+}
+
+impl From<&Attributes> for Stored {
+    fn from(attributes: &Attributes) -> Self {
+        Self { attr: attributes.wire(), birth: attributes.btime.map_or(Birth::Unknown, Birth::At) }
+    }
+}
+
+impl From<Attr> for Stored {
+    fn from(attr: Attr) -> Self {
+        Self { attr, birth: Birth::Unknown }
     }
 }
 
@@ -102,7 +139,7 @@ impl Tables {
             links: Table::new(memory("links", LINK_SLOTS * Table::<LinkSlot>::WORDS)?),
             lists: Table::new(memory("lists", LIST_SLOTS * Table::<ListSlot>::WORDS)?),
             opens: Table::new(memory("opens", OPEN_SLOTS * Table::<OpenSlot>::WORDS)?),
-            opened: memory("opened", OPEN_SLOTS)?,
+            opened: Arc::new(OpenCounts(memory("opened", OPEN_SLOTS)?)),
             changes: AtomicU64::new(0),
         })
     }
@@ -134,26 +171,31 @@ impl Tables {
     }
 
     /// Stores attributes, valid until `until`.
-    pub(crate) fn store_attributes(
-        &self,
-        node: NodeId,
-        since: Version,
-        attributes: &Attributes,
-        until: AttrExpiry,
-    ) {
-        self.put_attributes(node, since, attributes.wire(), until);
-    }
-
-    fn put_attributes(&self, node: NodeId, since: Version, attr: Attr, until: AttrExpiry) {
-        self.attrs.store(key(node), &AttrSlot { node: node.0, version: since.0, until: until.0, attr });
+    pub(crate) fn store_attributes(&self, node: NodeId, since: Version, stored: Stored, until: AttrExpiry) {
+        let Stored { attr, birth } = stored;
+        let (birth, btime) = match birth {
+            Birth::Unknown => (BIRTH_UNKNOWN, Timestamp::default()),
+            Birth::Absent => (BIRTH_ABSENT, Timestamp::default()),
+            Birth::At(time) => (BIRTH_STORED, time),
+        };
+        let (btime, btime_nsec) = (btime.seconds, btime.nanoseconds);
+        let mut slot =
+            AttrSlot { node: node.0, version: since.0, until: until.0, attr, btime, btime_nsec, birth };
+        if birth == BIRTH_UNKNOWN
+            && let Some(stored) = self.attrs.find(key(node), &slot)
+            && stored.version == since.0
+        {
+            (slot.btime, slot.btime_nsec, slot.birth) = (stored.btime, stored.btime_nsec, stored.birth);
+        }
+        self.attrs.store(key(node), &slot);
     }
 
     /// Stores the attributes of a lookup or listing, unless anything changed since.
-    pub(crate) fn store_found(&self, node: NodeId, since: ChangeCount, attr: Attr, until: AttrExpiry) {
+    pub(crate) fn store_found(&self, node: NodeId, since: ChangeCount, stored: Stored, until: AttrExpiry) {
         let version = self.attributes_version(node);
         // A change increments the counter before the version: if the version is the new one, the counter has changed.
         if self.change_count() == since {
-            self.put_attributes(node, version, attr, until);
+            self.store_attributes(node, version, stored, until);
         }
     }
 
@@ -274,19 +316,9 @@ impl Tables {
         self.versions.changed(Domain::Open as u64, key(node));
     }
 
-    /// Returns the number of opens by the program minus releases, of `node` and all nodes that share its counter; modulo 2^64.
-    pub(crate) fn opened(&self, node: NodeId) -> u64 {
-        self.opened.words()[Self::opened_index(node)].load(Ordering::SeqCst)
-    }
-
-    /// Returns the values of all open counters.
-    pub(crate) fn all_opened(&self) -> impl Iterator<Item = u64> {
-        self.opened.words().iter().map(|count| count.load(Ordering::SeqCst))
-    }
-
-    /// Returns the index of the counter of `node`.
-    pub(crate) fn opened_index(node: NodeId) -> usize {
-        key(node) as usize & (OPEN_SLOTS - 1)
+    /// Returns the counts of open files.
+    pub(crate) fn open_counts(&self) -> Arc<OpenCounts> {
+        self.opened.clone()
     }
 
     /// Invalidates the attributes of `node`.
@@ -319,8 +351,33 @@ impl Tables {
 /// `FOPEN_NOFLUSH`.
 const FOPEN_NOFLUSH: u32 = 1 << 5;
 
-/// Number of open counters.
-pub(crate) const OPEN_COUNTERS: usize = OPEN_SLOTS;
+/// The numbers of open files that programs opened, minus releases. All programs of a mount share them. Nodes with the same hash share
+/// a count.
+#[derive(Debug)]
+pub(crate) struct OpenCounts(Memory);
+
+impl OpenCounts {
+    /// Maps the counts of an earlier program.
+    ///
+    /// # Errors
+    /// The map has another size.
+    #[cfg(feature = "bpf")]
+    pub(crate) fn of_map(map: std::os::fd::BorrowedFd<'_>) -> io::Result<Self> {
+        Memory::of_map(map, OPEN_SLOTS).map(Self)
+    }
+
+    fn count(&self, node: NodeId) -> &AtomicU64 {
+        &self.0.words()[key(node) as usize & (OPEN_SLOTS - 1)]
+    }
+
+    pub(crate) fn get(&self, node: NodeId) -> u64 {
+        self.count(node).load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn decrement(&self, node: NodeId) {
+        self.count(node).fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 /// The handle of files that the program opened: a daemon must never return this handle itself.
 pub const KERNEL_HANDLE: FileHandle = FileHandle(0xffff_ffff_5348_5558);

@@ -1,5 +1,6 @@
 //! Tests of the tables without a kernel: an entry is valid exactly until its version changes.
 
+use bytemuck::Zeroable;
 use shunt_fuse::{Attributes, NodeId};
 
 use super::*;
@@ -12,7 +13,7 @@ fn attributes(size: u64) -> Attributes {
 
 /// Returns what the program would reply.
 fn stored(tables: &Tables) -> Option<u64> {
-    let like = AttrSlot { node: NODE.0, version: 0, until: 0, attr: Default::default() };
+    let like = AttrSlot { node: NODE.0, ..AttrSlot::zeroed() };
     let found = tables.attrs.find(key(NODE), &like)?;
     (found.version == tables.attributes_version(NODE).0).then_some(found.attr.size)
 }
@@ -27,7 +28,7 @@ fn name_believed(tables: &Tables, name: &[u8]) -> Option<u64> {
 
 #[test]
 fn slots_are_as_large_as_in_the_program() {
-    assert_eq!(Table::<AttrSlot>::WORDS * 8, 120);
+    assert_eq!(Table::<AttrSlot>::WORDS * 8, 136);
     assert_eq!(Table::<NameSlot>::WORDS * 8, 88);
     assert_eq!(Table::<XattrSlot>::WORDS * 8, 128);
     assert_eq!(Table::<LinkSlot>::WORDS * 8, 256);
@@ -39,14 +40,19 @@ fn slots_are_as_large_as_in_the_program() {
 fn an_answer_older_than_a_change_is_never_believed() {
     let tables = Tables::private().unwrap();
     let since = tables.attributes_version(NODE);
-    tables.store_attributes(NODE, since, &attributes(1), AttrExpiry::CHANGED);
+    tables.store_attributes(NODE, since, (&attributes(1)).into(), AttrExpiry::CHANGED);
     assert_eq!(stored(&tables), Some(1));
     tables.node_changed(NODE);
     assert_eq!(stored(&tables), None);
     // A late store: queried before the change, stored after it.
-    tables.store_attributes(NODE, since, &attributes(1), AttrExpiry::CHANGED);
+    tables.store_attributes(NODE, since, (&attributes(1)).into(), AttrExpiry::CHANGED);
     assert_eq!(stored(&tables), None);
-    tables.store_attributes(NODE, tables.attributes_version(NODE), &attributes(2), AttrExpiry::CHANGED);
+    tables.store_attributes(
+        NODE,
+        tables.attributes_version(NODE),
+        (&attributes(2)).into(),
+        AttrExpiry::CHANGED,
+    );
     assert_eq!(stored(&tables), Some(2));
     tables.all_changed();
     assert_eq!(stored(&tables), None);
@@ -57,9 +63,9 @@ fn lookup_result_is_stored_only_if_nothing_changed_meanwhile() {
     let tables = Tables::private().unwrap();
     let since = tables.change_count();
     tables.attributes_changed(NodeId(8));
-    tables.store_found(NODE, since, attributes(1).wire(), AttrExpiry::CHANGED);
+    tables.store_found(NODE, since, attributes(1).wire().into(), AttrExpiry::CHANGED);
     assert_eq!(stored(&tables), None);
-    tables.store_found(NODE, tables.change_count(), attributes(1).wire(), AttrExpiry::CHANGED);
+    tables.store_found(NODE, tables.change_count(), attributes(1).wire().into(), AttrExpiry::CHANGED);
     assert_eq!(stored(&tables), Some(1));
 }
 
@@ -104,4 +110,27 @@ fn root_and_others_have_lists_of_their_own() {
     assert_eq!((found(true), found(false)), (Some(10), Some(0)));
     tables.node_changed(NODE);
     assert_eq!((found(true), found(false)), (None, None));
+}
+
+#[test]
+fn a_reply_without_the_time_of_birth_does_not_lose_it_until_the_inode_changes() {
+    let tables = Tables::private().unwrap();
+    let birth = || {
+        let like = AttrSlot { node: NODE.0, ..AttrSlot::zeroed() };
+        let found = tables.attrs.find(key(NODE), &like).unwrap();
+        (found.birth, found.btime, found.btime_nsec)
+    };
+    let store = |stored| {
+        tables.store_attributes(NODE, tables.attributes_version(NODE), stored, AttrExpiry::CHANGED);
+    };
+    let born = Attributes { btime: Some(Timestamp::new(-5, 6)), ..attributes(1) };
+    store(Stored::complete(&born));
+    assert_eq!(birth(), (BIRTH_STORED, -5, 6));
+    store(born.wire().into());
+    assert_eq!(birth(), (BIRTH_STORED, -5, 6));
+    tables.attributes_changed(NODE);
+    store(born.wire().into());
+    assert_eq!(birth(), (BIRTH_UNKNOWN, 0, 0));
+    store(Stored::complete(&attributes(1)));
+    assert_eq!(birth(), (BIRTH_ABSENT, 0, 0));
 }

@@ -8,7 +8,7 @@ use shunt_fuse::*;
 use super::open::writes;
 use super::publish::LookupVersions;
 use super::{Extended, SharedTables};
-use crate::builtin::{KERNEL_HANDLE, Tables};
+use crate::builtin::{KERNEL_HANDLE, Stored, Tables};
 
 impl<F: FileSystem> Extended<F> {
     /// Returns the inode of a name that is about to be removed, whose link count and ctime change with it.
@@ -48,6 +48,7 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         for file in session.takeover().map_or(&[][..], |takeover| takeover.files()) {
             self.shared.opens.opened_before(file.node, file.flags);
         }
+        self.shared.open_cache.start(session);
         self.listen(session);
         self.attach(session);
         Ok(())
@@ -60,6 +61,7 @@ impl<F: FileSystem> FileSystem for Extended<F> {
 
     fn destroy(&self) {
         self.detach();
+        self.shared.open_cache.end();
         self.inner.destroy();
     }
 
@@ -95,7 +97,7 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         if let Some((since, tables)) = tables
             && let Some(until) = self.until(node, &attributes.wire(), expiry)
         {
-            tables.store_attributes(node, since, &attributes, until);
+            tables.store_attributes(node, since, (&attributes).into(), until);
         }
         Ok((attributes, self.expiry(expiry)))
     }
@@ -107,7 +109,13 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         handle: Option<FileHandle>,
         mask: u32,
     ) -> Result<StatxReply, Errno> {
+        let tables = self.tables().map(|tables| (tables.attributes_version(node), tables));
         let reply = self.inner.statx(request, node, Self::own(handle), mask).await?;
+        if let Some((since, tables)) = tables
+            && let Some(until) = self.until(node, &reply.attributes.wire(), reply.expiry)
+        {
+            tables.store_attributes(node, since, Stored::complete(&reply.attributes), until);
+        }
         Ok(StatxReply { expiry: self.expiry(reply.expiry), ..reply })
     }
 

@@ -2,6 +2,8 @@
 //! invalidation of the kernel's caches invalidates the tables too. Without the program, the file system works as before.
 
 mod delegate;
+#[cfg(feature = "bpf")]
+mod earlier;
 mod handles;
 mod open;
 mod open_cache;
@@ -12,14 +14,16 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use shunt_fuse::{Created, Entry, Expiry, FileSystem, Invalidated, NodeId};
 
 use crate::builtin::Tables;
+#[cfg(feature = "bpf")]
+pub use earlier::EarlierProgram;
 use open::OpenNodes;
 use open_cache::OpenCache;
 
 /// The settings of an extended file system.
 #[derive(Debug, Clone)]
 pub struct Extension {
-    /// The program; [`builtin::PROGRAM`](crate::builtin::PROGRAM), or another one.
-    pub program: Vec<u8>,
+    /// The program, [`builtin::PROGRAM`](crate::builtin::PROGRAM) or another one; or the reason why there is none.
+    pub program: Result<Vec<u8>, String>,
     /// Extended attributes change by requests of this mount only, or the file system invalidates the node when they change.
     /// [`Extended::with_cacheable_nodes`] limits this to single nodes.
     pub xattrs: bool,
@@ -64,6 +68,8 @@ pub struct Extended<F> {
     refusal: Mutex<Option<String>>,
     #[cfg(feature = "bpf")]
     program: Mutex<Option<crate::program::Program>>,
+    #[cfg(feature = "bpf")]
+    earlier: Mutex<EarlierProgram>,
 }
 
 /// State shared with the invalidation listener.
@@ -86,16 +92,17 @@ impl SharedTables {
 
     /// Processes an invalidation.
     fn invalidate(&self, stale: Invalidated<'_>) {
-        let Some(tables) = self.tables() else { return };
+        let tables = self.tables();
+        let change = |what: &dyn Fn(&Tables)| tables.iter().for_each(|tables| what(tables));
         match stale {
-            Invalidated::Name(parent, name) => tables.name_changed(parent, name),
+            Invalidated::Name(parent, name) => change(&|tables| tables.name_changed(parent, name)),
             Invalidated::Node(node) => {
-                tables.node_changed(node);
+                change(&|tables| tables.node_changed(node));
                 // The file may have been removed: an open backing file would keep its space allocated.
                 self.open_cache.evict(node);
             }
             Invalidated::Everything => {
-                tables.all_changed();
+                change(&Tables::all_changed);
                 self.open_cache.evict_all();
             }
         }
@@ -117,7 +124,16 @@ impl<F: FileSystem> Extended<F> {
             refusal: Mutex::default(),
             #[cfg(feature = "bpf")]
             program: Mutex::default(),
+            #[cfg(feature = "bpf")]
+            earlier: Mutex::default(),
         }
+    }
+
+    /// Continues with what the program of an earlier daemon left.
+    #[cfg(feature = "bpf")]
+    pub fn after(mut self, earlier: EarlierProgram) -> Self {
+        self.earlier = Mutex::new(earlier);
+        self
     }
 
     /// Limits [`Extension::xattrs`] and [`Extension::opens`] to the nodes for which `is_cacheable` returns true, called each time.
@@ -165,12 +181,13 @@ impl<F: FileSystem> Extended<F> {
     #[cfg(feature = "bpf")]
     pub fn attach(&self, session: &shunt_fuse::Handle) {
         use crate::builtin::Validity;
+        use crate::program::{Maps, Program};
 
         let validity = match self.extension.no_kernel_cache {
             true => Validity::NONE,
             false => Validity::all(self.extension.lasting.time().as_secs()),
         };
-        let prepare = |maps: &crate::program::Maps<'_>| {
+        let prepare = |maps: &Maps<'_>| {
             // A program may not use the tables, and only refuse requests or pass them on.
             let tables = match maps.has("attrs") {
                 true => Some(Arc::new(Tables::new(|name, words| maps.memory(name, words))?)),
@@ -181,14 +198,25 @@ impl<F: FileSystem> Extended<F> {
             }
             Ok(tables)
         };
-        match crate::program::Program::attach(&self.extension.program, session.device(), prepare) {
+        let mut earlier = lock(&self.earlier);
+        if let Some(counts) = earlier.counts() {
+            self.shared.open_cache.set_counts(counts);
+        }
+        let continued = earlier.continued();
+        let attached = match &self.extension.program {
+            Ok(program) => Program::attach_after(continued, program, session.device(), prepare)
+                .map_err(|error| error.to_string()),
+            Err(reason) => Err(reason.clone()),
+        };
+        match attached {
             Ok((program, tables)) => {
+                earlier.remember(&program, session);
                 self.shared.set_tables(tables);
                 *lock(&self.program) = Some(program);
                 *lock(&self.refusal) = None;
                 tracing::info!("extension attached: the kernel answers requests");
             }
-            Err(error) => self.refused(error.to_string()),
+            Err(reason) => self.refused(reason),
         }
     }
 

@@ -3,10 +3,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use shunt_fuse::{Backing, NodeId};
+use shunt_fuse::{Backing, Handle, NodeId};
 
 use crate::Version;
-use crate::builtin::{OPEN_COUNTERS, Tables};
+use crate::builtin::{OpenCounts, Tables};
 
 /// Maximum number of cached backing files. Each holds an inode of the lower file system: the space of a file removed there is
 /// freed only when it is released here.
@@ -20,23 +20,42 @@ pub(super) struct OpenCache(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     tables: Option<Arc<Tables>>,
+    /// The counts of all programs of this mount, also while none is attached.
+    counts: Option<Arc<OpenCounts>>,
+    /// The session, whose takeover state has the backing files too.
+    session: Option<Handle>,
     cached: HashMap<NodeId, Backing>,
     /// Oldest first. May contain nodes that are no longer held.
     order: VecDeque<NodeId>,
-    /// Opens by earlier programs, minus releases that reached the daemon: together with the program's counters these are the
-    /// current opens. Empty until a program was attached.
-    earlier_opens: Vec<u64>,
+}
+
+/// Backing files to be released. Ending a registration is a system call, so this is dropped without the lock.
+#[must_use]
+struct Evicted {
+    session: Option<Handle>,
+    backings: Vec<(NodeId, Backing)>,
+}
+
+impl Drop for Evicted {
+    fn drop(&mut self) {
+        let takeover = self.session.as_ref().and_then(Handle::takeover);
+        for (node, backing) in self.backings.drain(..) {
+            match takeover {
+                Some(takeover) => takeover.release_backing(node, backing),
+                None => drop(backing),
+            }
+        }
+    }
 }
 
 impl State {
     /// Reports whether the program has the node open. Nodes that share its counter are included, so this errs on the safe side.
     fn is_open(&self, node: NodeId) -> bool {
-        let earlier_opens = self.earlier_opens.get(Tables::opened_index(node)).copied().unwrap_or(0);
-        earlier_opens.wrapping_add(self.tables.as_ref().map_or(0, |tables| tables.opened(node))) != 0
+        self.counts.as_ref().is_none_or(|counts| counts.get(node) != 0)
     }
 
     /// Stops the program from opening the node, and releases its backing file if it is not open.
-    fn evict(&mut self, node: NodeId) -> Option<Backing> {
+    fn evict(&mut self, node: NodeId) -> Option<(NodeId, Backing)> {
         if !self.cached.contains_key(&node) {
             return None;
         }
@@ -45,10 +64,14 @@ impl State {
         if let Some(tables) = &self.tables {
             tables.opening_changed(node);
         }
-        if self.is_open(node) { None } else { self.cached.remove(&node) }
+        if self.is_open(node) { None } else { self.cached.remove_entry(&node) }
     }
 
-    fn shrink(&mut self) -> Vec<Backing> {
+    fn evicted(&self, backings: impl IntoIterator<Item = (NodeId, Backing)>) -> Evicted {
+        Evicted { session: self.session.clone(), backings: backings.into_iter().collect() }
+    }
+
+    fn shrink(&mut self) -> Vec<(NodeId, Backing)> {
         let mut evicted = Vec::new();
         for _ in 0..self.order.len() {
             if self.cached.len() <= MAX_CACHED_OPENS && self.order.len() <= 2 * MAX_CACHED_OPENS {
@@ -69,26 +92,50 @@ impl OpenCache {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Switches to the tables of a new program or, with `None`, to no program: the old one no longer counts.
+    /// Called at the start of a session, after which backing files are kept for the next daemon; adopts those of an earlier one.
+    pub(super) fn start(&self, session: &Handle) {
+        let kept = session.take_kept_backings();
+        let mut state = self.lock();
+        state.order.extend(kept.iter().map(|(node, _)| *node));
+        state.cached.extend(kept);
+        state.session = Some(session.clone());
+    }
+
+    /// Called at the end of a session.
+    pub(super) fn end(&self) {
+        self.lock().session = None;
+    }
+
+    /// Switches to the tables of a new program or, with `None`, to no program.
     pub(super) fn attach(&self, tables: Option<Arc<Tables>>) {
         let mut state = self.lock();
-        state.earlier_opens.resize(OPEN_COUNTERS, 0);
-        let old = std::mem::replace(&mut state.tables, tables);
-        for (sum, count) in state.earlier_opens.iter_mut().zip(old.iter().flat_map(|old| old.all_opened())) {
-            *sum = sum.wrapping_add(count);
+        if let Some(tables) = &tables {
+            state.counts = Some(tables.open_counts());
         }
+        state.tables = tables;
+    }
+
+    /// Sets the counts of the programs of an earlier daemon, in case none is attached.
+    #[cfg(feature = "bpf")]
+    pub(super) fn set_counts(&self, counts: OpenCounts) {
+        self.lock().counts = Some(Arc::new(counts));
     }
 
     /// Lets the program open `node` from now on, if nothing changed since.
     pub(super) fn insert(&self, node: NodeId, since: Version, backing: &Backing) {
         let mut state = self.lock();
         let Some(tables) = state.tables.clone() else { return };
-        if state.cached.insert(node, backing.clone()).is_none() {
+        if !state.cached.contains_key(&node) {
+            let takeover = state.session.as_ref().and_then(Handle::takeover);
+            if takeover.is_some_and(|takeover| !takeover.keep_backing(node, backing)) {
+                return;
+            }
+            state.cached.insert(node, backing.clone());
             state.order.push_back(node);
         }
         tables.store_open(node, since, backing);
         let evicted = state.shrink();
-        // Ending a registration is a system call: not under the lock.
+        let evicted = state.evicted(evicted);
         drop(state);
         drop(evicted);
     }
@@ -105,7 +152,10 @@ impl OpenCache {
 
     /// Stops the program from opening `node`, and releases its backing file if it is not open.
     pub(super) fn evict(&self, node: NodeId) {
-        let evicted = self.lock().evict(node);
+        let mut state = self.lock();
+        let evicted = state.evict(node);
+        let evicted = state.evicted(evicted);
+        drop(state);
         drop(evicted);
     }
 
@@ -113,16 +163,16 @@ impl OpenCache {
     pub(super) fn evict_all(&self) {
         let mut state = self.lock();
         let nodes: Vec<NodeId> = state.cached.keys().copied().collect();
-        let evicted: Vec<Backing> = nodes.into_iter().filter_map(|node| state.evict(node)).collect();
+        let evicted: Vec<_> = nodes.into_iter().filter_map(|node| state.evict(node)).collect();
+        let evicted = state.evicted(evicted);
         drop(state);
         drop(evicted);
     }
 
-    /// Counts a release of an open by a program that reached the daemon: that program was replaced.
+    /// Counts a release that reached the daemon because no program was attached, or because the kernel sent it past the program.
     pub(super) fn closed(&self, node: NodeId) {
-        let mut state = self.lock();
-        if let Some(count) = state.earlier_opens.get_mut(Tables::opened_index(node)) {
-            *count = count.wrapping_sub(1);
+        if let Some(counts) = &self.lock().counts {
+            counts.decrement(node);
         }
     }
 

@@ -71,7 +71,7 @@ impl<F: FileSystem> Extended<F> {
         }
         let attr = entry.attributes.wire();
         if let Some(until) = self.until(entry.node, &attr, entry.attributes_expiry) {
-            since.tables.store_found(entry.node, since.change_count, attr, until);
+            since.tables.store_found(entry.node, since.change_count, (&entry.attributes).into(), until);
         }
         if self.is_lasting(entry.entry_expiry) {
             since.tables.store_name(parent, name, since.name, entry.node, entry.generation);
@@ -95,7 +95,7 @@ impl<F: FileSystem> Extended<F> {
         let known = expiry(entry.attr_valid, entry.attr_valid_nsec);
         if let Some((since, tables)) = tables {
             if let Some(until) = self.until(node, &entry.attr, known) {
-                tables.store_found(node, *since, entry.attr, until);
+                tables.store_found(node, *since, entry.attr.into(), until);
             }
             if self.is_lasting(named) && !matches!(name, b"." | b"..") {
                 tables.store_listed(parent, name, *since, node, entry.generation);

@@ -301,7 +301,7 @@ impl Mount {
 
     fn configured(small: CountingFs, program: Vec<u8>, path: PathBuf, config: Config) -> Self {
         let extension = Extension {
-            program,
+            program: Ok(program),
             xattrs: true,
             opens: false,
             access_times: AccessTimes::Moved,

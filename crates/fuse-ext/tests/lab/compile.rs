@@ -117,7 +117,7 @@ fn ten_times_fewer_requests() {
     }
     println!();
     let alone = compile(&["--cache", "exclusive"]);
-    let extended = compile(&["--cache", "exclusive", "--extension", "builtin", "--takeover", "off"]);
+    let extended = compile(&["--cache", "exclusive", "--extension", "builtin"]);
     println!("requests to the daemon      first time   again");
     println!("optimised caching alone     {:10} {:7}", alone[0], alone[1]);
     println!("with the extension          {:10} {:7}", extended[0], extended[1]);

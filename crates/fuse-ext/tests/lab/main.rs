@@ -15,4 +15,5 @@ mod mirror_cli;
 mod open_count_handover;
 mod program_replacement;
 mod rings;
+mod takeover;
 mod volume;

@@ -10,10 +10,9 @@ use std::time::Duration;
 use super::common::{getxattr, module_is_here};
 use super::mirror_cli::{TestMirror, as_user, eventually, listxattr, set, within};
 
-const EXCLUSIVE: [&str; 6] = ["--cache", "exclusive", "--extension", "builtin", "--takeover", "off"];
+pub const EXCLUSIVE: [&str; 4] = ["--cache", "exclusive", "--extension", "builtin"];
 const UNCACHED_OPTIONS: [&str; 5] = ["--cache", "exclusive", "--extension", "builtin", "--no-kernel-cache"];
-const COHERENT: [&str; 7] =
-    ["--cache", "coherent", "--extension", "builtin", "--no-kernel-cache", "--takeover", "off"];
+const COHERENT: [&str; 5] = ["--cache", "coherent", "--extension", "builtin", "--no-kernel-cache"];
 
 /// The bound of `--cache coherent` is 100 ms; an emulator is slower, and much slower on a busy machine.
 const INVALIDATION_TIMEOUT: Duration = Duration::from_secs(60);
@@ -43,17 +42,51 @@ fn repeated_requests_do_not_reach_the_daemon() {
     // Nothing is stored until the daemon has seen the writer's release.
     assert!(eventually(|| {
         look();
-        mirror.counts(&["lookup", "getattr", "getxattr"], look).0 == 0
+        mirror.counts(&["lookup", "getattr", "statx", "getxattr"], look).0 == 0
     }));
-    for operation in ["lookup", "getxattr"] {
+    for operation in ["lookup", "statx", "getxattr"] {
         let (asked, answered) = mirror.counts(&[operation], || (0..100).for_each(|_| look()));
         assert_eq!(asked, 0, "{operation}");
-        assert!(answered >= 200, "{operation}: {answered}");
+        assert!(answered >= 100, "{operation}: {answered}");
     }
     let table = Command::new("shunt").arg("stat").arg(mirror.path("")).output().unwrap();
     let table = String::from_utf8(table.stdout).unwrap();
     assert!(table.contains("extension") && table.contains("answered"), "{table}");
     println!("{}", table.lines().find(|line| line.starts_with("extension")).unwrap());
+}
+
+/// All fields that `statx(2)` returns, and the time of birth, which no other request has.
+#[test]
+fn statx_in_the_kernel_equals_that_of_the_source() {
+    use rustix::fs::{AtFlags, CWD, FileType, Mode, StatxFlags, makedev, mknodat, statx};
+
+    if !module_is_here() {
+        return;
+    }
+    let mirror = TestMirror::new("/scratch", &UNCACHED_OPTIONS);
+    fs::write(mirror.source("file"), "text").unwrap();
+    fs::create_dir(mirror.source("dir")).unwrap();
+    let device = makedev(300, 70_000);
+    mknodat(CWD, mirror.source("device"), FileType::CharacterDevice, Mode::from_raw_mode(0o640), device)
+        .unwrap();
+    for name in ["file", "dir", "device"] {
+        let look = |path: &Path| {
+            let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+            let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, mask).unwrap();
+            assert_ne!(found.stx_mask & StatxFlags::BTIME.bits(), 0, "{name}");
+            let time = |time: rustix::fs::StatxTimestamp| (time.tv_sec, time.tv_nsec);
+            let times = [found.stx_atime, found.stx_btime, found.stx_ctime, found.stx_mtime].map(time);
+            let numbers = (found.stx_mode, found.stx_nlink, found.stx_uid, found.stx_gid, found.stx_blksize);
+            let device = (found.stx_rdev_major, found.stx_rdev_minor);
+            (times, numbers, device, found.stx_ino, found.stx_size, found.stx_blocks)
+        };
+        let expected = look(&mirror.source(name));
+        let path = mirror.path(name);
+        assert_eq!(look(&path), expected, "{name}, by the daemon");
+        let (asked, answered) =
+            mirror.counts(&["statx"], || (0..10).for_each(|_| assert_eq!(look(&path), expected, "{name}")));
+        assert!(asked == 0 && answered == 10, "{name}: {asked} {answered}");
+    }
 }
 
 #[test]
@@ -254,11 +287,12 @@ fn known_files_are_opened_without_the_daemon() {
         fs::write(mirror.source("file"), "first").unwrap();
         assert_eq!((read(&path), read(&path)), ("first".into(), "first".into()));
         let operations = ["open", "release", "flush", "read"];
-        let (asked, answered) =
-            mirror.counts(&operations, || (0..100).for_each(|_| assert_eq!(read(&path), "first")));
-        assert_eq!(asked, 0);
-        assert!(answered >= 200, "{answered}");
-        assert_eq!(mirror.stat()["extension"]["files"], 1);
+        // In coherent mode, the event of the write in the source ends the first opens at some moment.
+        assert!(eventually(|| {
+            let (asked, answered) =
+                mirror.counts(&operations, || (0..100).for_each(|_| assert_eq!(read(&path), "first")));
+            asked == 0 && answered >= 200 && mirror.stat()["extension"]["files"] == 1
+        }));
 
         // An open by the program in addition to an open by the daemon: they share a backing file.
         let mut known = File::open(&path).unwrap();

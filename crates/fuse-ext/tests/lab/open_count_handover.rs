@@ -40,7 +40,7 @@ impl Served {
         let config = mirror.config().transport(transport);
         let program = builtin::PROGRAM.unwrap().to_vec();
         let extension = Extension {
-            program,
+            program: Ok(program),
             xattrs: true,
             opens: true,
             access_times: AccessTimes::Loosely,

@@ -50,7 +50,7 @@ use crate::api::Opened;
 use crate::cache::write_out::Mountpoint;
 use crate::cache::{Listener, Notifier};
 use crate::guardian::Guardian;
-use crate::guardian::fd_store::{DescriptorClass, Key, StoredDescriptors};
+use crate::guardian::fd_store::{DescriptorClass, StoredDescriptors};
 use crate::id::{FileHandle, NodeId};
 use crate::negotiate::{Circumstances, Config, Negotiated, NegotiationError, Outcome, negotiate};
 use crate::passthrough::{Backing, Passthrough};
@@ -87,6 +87,8 @@ pub(crate) struct Shared {
     pub(crate) pipes: Option<Arc<PipePool>>,
     pub(crate) takeover: Option<Arc<Takeover>>,
     passthrough: Option<Passthrough>,
+    /// Backing files that an earlier server kept, until the file system takes them.
+    kept_backings: Mutex<Vec<(NodeId, Backing)>>,
     destroyed: AtomicBool,
 }
 
@@ -144,16 +146,15 @@ impl Shared {
         let Some(takeover) = &self.takeover else { return };
         // Inodes that a file system shows for the same file may share a registration, which ends with the last of them.
         let mut adopted = HashMap::new();
+        let mut adopt = |node: NodeId, id: u32| {
+            let passthrough = self.passthrough.as_ref().filter(|_| id != 0)?;
+            Some(adopted.entry(id).or_insert_with(|| passthrough.adopt(node, id)).clone())
+        };
         for file in takeover.files() {
-            let backing = match &self.passthrough {
-                Some(passthrough) if file.backing != 0 => {
-                    let adopt = || passthrough.adopt(file.node, file.backing);
-                    Some(adopted.entry(file.backing).or_insert_with(adopt).clone())
-                }
-                _ => None,
-            };
-            self.modes.adopt(file.node, backing);
+            self.modes.adopt(file.node, adopt(file.node, file.backing));
         }
+        let kept = takeover.kept_backings().into_iter();
+        self.kept_backings.lock().extend(kept.filter_map(|(node, id)| Some((node, adopt(node, id)?))));
         if self.passthrough.is_some() {
             for id in takeover.stray_backings() {
                 // Most ids are not registered.
@@ -212,6 +213,12 @@ impl Handle {
     /// Returns the state of this session that survives the process, where a successor is to follow it.
     pub fn takeover(&self) -> Option<&Takeover> {
         self.shared.takeover.as_deref()
+    }
+
+    /// Takes the backing files that an earlier server [kept](Takeover::keep_backing). A file system whose program in the kernel
+    /// opens files calls this at its start.
+    pub fn take_kept_backings(&self) -> Vec<(NodeId, Backing)> {
+        std::mem::take(&mut *self.shared.kept_backings.lock())
     }
 
     /// Returns counts and latencies.
@@ -350,6 +357,7 @@ impl Agreed {
             pipes,
             takeover,
             passthrough: has(InitFlags::PASSTHROUGH).then(|| Passthrough::new(device.clone())),
+            kept_backings: Mutex::default(),
             destroyed: AtomicBool::new(false),
             negotiated,
             device,
@@ -393,21 +401,22 @@ impl<F: FileSystem> Session<F> {
         fs: Arc<F>,
         config: Config,
         guardian: Arc<Guardian>,
-        mut held: StoredDescriptors,
+        held: StoredDescriptors,
         takeovers: u32,
     ) -> Result<Self, NegotiationError> {
-        let invalid = |what: &str| NegotiationError::Start(io::Error::new(io::ErrorKind::InvalidData, what));
-        let state = held
-            .remove(&Key { class: DescriptorClass::State, id: 0 })
-            .ok_or_else(|| invalid("the guardian handed over no state"))?;
-        let mut devices = held.into_iter().filter(|(key, _)| key.class == DescriptorClass::Device);
-        let (_, device) =
-            devices.next().ok_or_else(|| invalid("the guardian handed over no FUSE connection"))?;
+        let (devices, mut held): (StoredDescriptors, StoredDescriptors) =
+            held.into_iter().partition(|(key, _)| key.class == DescriptorClass::Device);
+        let mut devices = devices.into_values();
+        let device = devices.next().ok_or_else(|| {
+            let error =
+                io::Error::new(io::ErrorKind::InvalidData, "the guardian handed over no FUSE connection");
+            NegotiationError::Start(error)
+        })?;
         let device = Arc::new(Device::new(device).map_err(NegotiationError::Start)?);
-        let clones = devices.map(|(_, clone)| Device::new(clone).map(Arc::new));
+        let clones = devices.map(|clone| Device::new(clone).map(Arc::new));
         let clones = clones.collect::<io::Result<_>>().map_err(NegotiationError::Start)?;
         let (takeover, mut negotiated) =
-            Takeover::resume(guardian, state, clones, takeovers).map_err(NegotiationError::Start)?;
+            Takeover::resume(guardian, &mut held, clones, takeovers).map_err(NegotiationError::Start)?;
         negotiated.refused = crate::negotiate::refused_earlier(config.requested - negotiated.granted);
         let refusal = negotiated.refusal(config.required);
         if let Some(refusal) = refusal {

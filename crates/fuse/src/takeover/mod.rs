@@ -22,6 +22,7 @@
 //!   write at an offset, a chmod) need none of this.
 
 mod intents;
+mod kept_backings;
 mod map;
 mod marks;
 mod opens;
@@ -32,19 +33,21 @@ mod tests;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::guardian::fd_store::{DescriptorClass, Key};
+use crate::guardian::fd_store::{DescriptorClass, Key, StoredDescriptors};
 use crate::guardian::{Guardian, GuardianError};
 use crate::id::NodeId;
 use crate::negotiate::Negotiated;
+use crate::passthrough::Backing;
 use crate::transport::device::Device;
 use intents::Intents;
+use kept_backings::KeptBackings;
 use marks::Marks;
 pub(crate) use opens::OpenKind;
 use state::{BACKING_HIGH_WORD, TakeoverState};
@@ -53,6 +56,9 @@ pub use intents::{BegunOperation, IntentData};
 pub use map::Map;
 pub use opens::OpenRecord;
 pub use state::VERSION;
+
+const STATE: Key = Key { class: DescriptorClass::State, id: 0 };
+const KEPT_BACKINGS: Key = Key { class: DescriptorClass::State, id: 1 };
 
 /// Upper bound of the registrations that threads can be in the middle of.
 const MAX_PENDING_REGISTRATIONS: u32 = 64;
@@ -71,6 +77,8 @@ pub struct Takeover {
     opened: Mutex<HashMap<u64, (OpenKind, OpenRecord)>>,
     /// Clones of the connection without a reader.
     spare_clones: Mutex<Vec<Arc<Device>>>,
+    /// `None` until the first backing file is kept.
+    kept_backings: Mutex<Option<KeptBackings>>,
     clones: Mutex<u64>,
     guardian_lost: AtomicBool,
 }
@@ -84,22 +92,32 @@ impl Takeover {
     ) -> Result<Self, BeginError> {
         let state = TakeoverState::create(negotiated)?;
         guardian.store(Key { class: DescriptorClass::Device, id: 0 }, device.as_fd())?;
-        guardian.store(Key { class: DescriptorClass::State, id: 0 }, state.as_fd())?;
-        Ok(Self::new(guardian, state, 0, Vec::new()))
+        guardian.store(STATE, state.as_fd())?;
+        Ok(Self::new(guardian, state, 0, Vec::new(), None))
     }
 
     /// Restores the state of a session that another server began.
     pub(crate) fn resume(
         guardian: Arc<Guardian>,
-        state: OwnedFd,
+        held: &mut StoredDescriptors,
         spare: Vec<Arc<Device>>,
         takeovers: u32,
     ) -> io::Result<(Self, Negotiated)> {
+        let state = held
+            .remove(&STATE)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the guardian handed over no state"))?;
         let (state, negotiated) = TakeoverState::open(state)?;
-        Ok((Self::new(guardian, state, takeovers, spare), negotiated))
+        let kept = held.remove(&KEPT_BACKINGS).map(KeptBackings::open).transpose()?;
+        Ok((Self::new(guardian, state, takeovers, spare, kept), negotiated))
     }
 
-    fn new(guardian: Arc<Guardian>, state: TakeoverState, takeovers: u32, spare: Vec<Arc<Device>>) -> Self {
+    fn new(
+        guardian: Arc<Guardian>,
+        state: TakeoverState,
+        takeovers: u32,
+        spare: Vec<Arc<Device>>,
+        kept_backings: Option<KeptBackings>,
+    ) -> Self {
         let files = opens::all(&state, OpenKind::File);
         let directories = opens::all(&state, OpenKind::Directory);
         let of = |kind, records: &[OpenRecord]| {
@@ -118,6 +136,7 @@ impl Takeover {
             opened: Mutex::new(opened),
             clones: Mutex::new(spare.len() as u64),
             spare_clones: Mutex::new(spare),
+            kept_backings: Mutex::new(kept_backings),
             guardian_lost: AtomicBool::new(false),
         }
     }
@@ -189,6 +208,34 @@ impl Takeover {
         Marks::are_complete(&self.state)
     }
 
+    /// Records that `backing` must stay registered for `node`, whose opens a program in the kernel answers: the next server
+    /// [adopts](crate::Handle::take_kept_backings) it. Call it before the program can open the node. Returns `false` if there is
+    /// no room: 16,384 are recorded at most.
+    pub fn keep_backing(&self, node: NodeId, backing: &Backing) -> bool {
+        let mut kept = self.kept_backings.lock();
+        if kept.is_none() {
+            let Ok(records) = KeptBackings::create() else { return false };
+            self.report_lost_guardian(self.guardian.store(KEPT_BACKINGS, records.as_fd()));
+            *kept = Some(records);
+        }
+        kept.as_mut().is_some_and(|kept| kept.add(node, backing.id()))
+    }
+
+    /// Drops a [kept](Self::keep_backing) backing file and its record.
+    pub fn release_backing(&self, node: NodeId, backing: Backing) {
+        let index = self.kept_backings.lock().as_mut().and_then(|kept| kept.remove(node, backing.id()));
+        // Ending a registration is a system call: not under the lock.
+        drop(backing);
+        if let (Some(index), Some(kept)) = (index, &mut *self.kept_backings.lock()) {
+            kept.removed(index);
+        }
+    }
+
+    /// Returns the backing files that earlier servers kept.
+    pub(crate) fn kept_backings(&self) -> Vec<(NodeId, u32)> {
+        self.kept_backings.lock().iter().flat_map(KeptBackings::all).collect()
+    }
+
     fn report_lost_guardian(&self, result: Result<(), GuardianError>) {
         if let Err(error) = result {
             if !self.guardian_lost.swap(true, Ordering::Relaxed) {
@@ -249,8 +296,12 @@ impl Takeover {
         let high = self.state.word(BACKING_HIGH_WORD).load(Ordering::Acquire) as u32;
         let newest = high.saturating_sub(MAX_PENDING_REGISTRATIONS).max(1)
             ..=high.saturating_add(MAX_PENDING_REGISTRATIONS);
-        let used: HashSet<u32> = self.files.iter().map(|file| file.backing).collect();
-        let stray = opens::doubtful_backings(&self.state).chain(newest).filter(|id| !used.contains(id));
+        let kept = self.kept_backings.lock();
+        let kept_ids = kept.iter().flat_map(|kept| kept.all().map(|(_, id)| id));
+        let used: HashSet<u32> = self.files.iter().map(|file| file.backing).chain(kept_ids).collect();
+        let doubtful = kept.iter().flat_map(|kept| kept.doubtful().iter().copied());
+        let doubtful = doubtful.chain(opens::doubtful_backings(&self.state));
+        let stray = doubtful.chain(newest).filter(|id| !used.contains(id));
         stray.collect::<BTreeSet<_>>().into_iter().collect()
     }
 

@@ -28,7 +28,10 @@ use crate::negotiate::{Negotiated, Profile};
 
 /// Version of everything that one server leaves to the next: this layout, the messages of the guardian, and the file systems'
 /// encoding of node ids, handles and stored descriptors. A server of another version cannot take over.
-pub const VERSION: u32 = 2;
+///
+/// Version 3 added backing files that are kept for programs in the kernel. What a server of version 2 left is a part of it.
+pub const VERSION: u32 = 3;
+const OLDEST_VERSION: u32 = 2;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"shunt\0ts");
 
@@ -84,7 +87,7 @@ impl TakeoverState {
         let state = Self(Map::open(file, WORDS)?);
         let word = |index: usize| state.word(index).load(Ordering::Relaxed);
         let version = word(1);
-        if word(0) != MAGIC || version != u64::from(VERSION) {
+        if word(0) != MAGIC || !(u64::from(OLDEST_VERSION)..=u64::from(VERSION)).contains(&version) {
             return Err(invalid(format!("the takeover state has version {version}, not {VERSION}")));
         }
         let negotiated = Negotiated {

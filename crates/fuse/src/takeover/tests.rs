@@ -10,6 +10,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use shunt_fuse_abi::InitFlags;
 
 use super::intents::Intents;
+use super::kept_backings::{KeptBackings, MAX_KEPT};
 use super::map::Map;
 use super::marks::Marks;
 use super::opens::{self, OpenKind, OpenRecord};
@@ -61,7 +62,7 @@ fn negotiated_values_are_restored() {
 }
 
 /// The words other than 0 in the state of a mirror that had a file open twice and a directory once, as version 2 of the layout has
-/// been written since it exists. They must stay readable for as long as the version is 2.
+/// been written since it exists. Version 3 reads them too.
 const WORDS_OF_VERSION_2: [(usize, u64); 22] = [
     (0, 0x7374_0074_6e75_6873),
     (1, 2),
@@ -292,4 +293,41 @@ proptest! {
         marks.add(&state, 1234);
         marks.remove(&state, 1234);
     }
+}
+
+/// A server may end at any moment of adding or removing: the next one finds each backing file as kept, or as one that may still be
+/// registered.
+#[test]
+fn kept_backings_are_found_by_the_next_server() {
+    let mut kept = KeptBackings::create().unwrap();
+    let file = || kept.as_fd().try_clone_to_owned().unwrap();
+    let first = file();
+    assert!(kept.add(NodeId(1), 11) && kept.add(NodeId(2), 12) && kept.add(NodeId(3), 13));
+    assert!(kept.add(NodeId(2), 12), "recorded already");
+    let index = kept.remove(NodeId(1), 11).unwrap();
+    kept.removed(index);
+    assert!(kept.add(NodeId(4), 14), "in the place of the first");
+    assert_eq!(kept.remove(NodeId(1), 11), None);
+    kept.remove(NodeId(3), 13).unwrap();
+    let mut next = KeptBackings::open(first.try_clone().unwrap()).unwrap();
+    let all = |kept: &KeptBackings| kept.all().collect::<HashSet<_>>();
+    assert_eq!(all(&next), HashSet::from([(NodeId(2), 12), (NodeId(4), 14)]));
+    assert_eq!(next.doubtful(), [13]);
+    let added = (0..).take_while(|n| next.add(NodeId(100 + n), 100)).count();
+    assert_eq!(added, MAX_KEPT - 2);
+    let again = KeptBackings::open(first).unwrap();
+    assert_eq!((again.all().count(), again.doubtful().len()), (MAX_KEPT, 0));
+}
+
+#[test]
+fn malformed_records_of_kept_backings_are_survived() {
+    let words = Map::create(MAX_KEPT * 2).unwrap();
+    // Twice the same; a node without a backing file.
+    for (index, word) in [(0, 5), (1, 7), (4, 5), (5, 7), (8, 9)] {
+        words[index].store(word, Ordering::Relaxed);
+    }
+    let kept = KeptBackings::open(words.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    assert_eq!(kept.all().collect::<Vec<_>>(), [(NodeId(5), 7)]);
+    let short = Map::create(8).unwrap();
+    assert!(KeptBackings::open(short.as_fd().try_clone_to_owned().unwrap()).is_err());
 }

@@ -5,7 +5,6 @@ use std::path::Path;
 use shunt_fuse::guardian::{HandOver, Restart};
 use shunt_mirror::Mirror;
 
-use crate::args::TakeoverArg;
 use crate::cli::MirrorArgs;
 use crate::error::Result;
 #[cfg(not(feature = "extension"))]
@@ -13,9 +12,24 @@ use crate::extension::NO_FEATURE;
 use crate::extension::{self, obstacle, read};
 use crate::serve::{self, FsStatus, Service};
 
-/// Reports whether the program opens files as well: only without takeover, since another daemon would not know those files.
+#[cfg(feature = "extension")]
+pub use shunt_fuse_ext::EarlierProgram;
+
+/// This build knows no programs: the mirror drops what an earlier one left, which detaches it.
+#[cfg(not(feature = "extension"))]
+#[derive(Default)]
+pub struct EarlierProgram(());
+
+#[cfg(not(feature = "extension"))]
+impl EarlierProgram {
+    pub fn take(_hand_over: &mut HandOver) -> Self {
+        Self(())
+    }
+}
+
+/// Reports whether the program opens files as well.
 pub fn opens_files(args: &MirrorArgs) -> bool {
-    args.extension.is_some() && args.mount.takeover == TakeoverArg::Off && obstacle().is_none()
+    args.extension.is_some() && obstacle().is_none()
 }
 
 /// Serves with the program, or without it when this machine or build cannot load it.
@@ -26,34 +40,36 @@ pub fn serve(
     restart: Result<Restart, String>,
 ) -> Result<()> {
     match obstacle() {
-        None => serve::serve(extended(service, read(program)?, args), &args.mount, restart),
+        None => {
+            let service = extended(service, Ok(read(program)?), args, EarlierProgram::default());
+            serve::serve(service, &args.mount, restart)
+        }
         Some(reason) => serve::serve(without(service, reason), &args.mount, restart),
     }
 }
 
-/// Takes over from another daemon. Its program ended with it, so a new one is loaded.
+/// Takes over from another daemon, with a new program in the place of its program.
 pub fn take_over(
     service: Service<Mirror>,
     program: &Path,
     args: &MirrorArgs,
+    earlier: EarlierProgram,
     hand_over: HandOver,
 ) -> Result<()> {
+    // The mount must be served in any case, and the files that the earlier program opened must be known.
     let program = match obstacle() {
         None => read(program).map_err(|failure| failure.to_string()),
         Some(reason) => Err(reason.to_owned()),
     };
-    match program {
-        Ok(program) => serve::take_over(extended(service, program, args), &args.mount, hand_over),
-        // The mount must be served in any case.
-        Err(reason) => serve::take_over(without(service, &reason), &args.mount, hand_over),
-    }
+    serve::take_over(extended(service, program, args, earlier), &args.mount, hand_over)
 }
 
 #[cfg(feature = "extension")]
 fn extended(
     service: Service<Mirror>,
-    program: Vec<u8>,
+    program: Result<Vec<u8>, String>,
     args: &MirrorArgs,
+    earlier: EarlierProgram,
 ) -> Service<shunt_fuse_ext::Extended<Mirror>> {
     use shunt_fuse::Expiry;
     use shunt_fuse_ext::{AccessTimes, Extended, Extension};
@@ -73,12 +89,20 @@ fn extended(
         let (refusal, files) = (extended.refusal(), extended.known_files() as u64);
         FsStatus { extension: Some(serve::Extended { refusal, files }), ..super::fs_status(extended.inner()) }
     };
-    service
-        .wrap(|fs| Extended::new(fs, extension).with_cacheable_nodes(Mirror::is_invalidated_on_change), held)
+    let around = |fs| {
+        let extended = Extended::new(fs, extension).with_cacheable_nodes(Mirror::is_invalidated_on_change);
+        extended.after(earlier)
+    };
+    service.wrap(around, held)
 }
 
 #[cfg(not(feature = "extension"))]
-fn extended(service: Service<Mirror>, _program: Vec<u8>, _args: &MirrorArgs) -> Service<Mirror> {
+fn extended(
+    service: Service<Mirror>,
+    _program: Result<Vec<u8>, String>,
+    _args: &MirrorArgs,
+    _earlier: EarlierProgram,
+) -> Service<Mirror> {
     without(service, NO_FEATURE)
 }
 

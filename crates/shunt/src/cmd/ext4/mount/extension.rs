@@ -33,7 +33,7 @@ fn extended(
     // This daemon is the only writer of the image, so entries never expire. Data goes through the daemon, which sees each read
     // and write that misses the page cache, so the program opens no files.
     let extension = Extension {
-        program,
+        program: Ok(program),
         xattrs: true,
         opens: false,
         access_times: AccessTimes::Moved,

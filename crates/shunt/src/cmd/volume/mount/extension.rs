@@ -41,7 +41,7 @@ fn extended(
     // Synchronisation sends invalidations for all changes, so entries can last. The replica must know which files are open, so
     // the daemon opens them.
     let extension = Extension {
-        program,
+        program: Ok(program),
         xattrs: true,
         opens: false,
         access_times: AccessTimes::Unmoved,
