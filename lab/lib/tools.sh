@@ -10,7 +10,7 @@ readonly TOOLS=(
     sleep sort split stat stdbuf su sync tac tail tar tee test timeout touch tr true truncate umount uname
     uniq unlink unshare wc which xargs xz gzip losetup fallocate
     # file system tools
-    fusermount3 mount.fuse3 mkfs.ext4 mke2fs e2fsck debugfs chattr lsattr mkfs.xfs mkfs.btrfs
+    sqlite3 script fusermount3 mount.fuse3 mkfs.ext4 mke2fs e2fsck debugfs chattr lsattr mkfs.xfs mkfs.btrfs
     git rsync fio strace setfacl getfacl setfattr getfattr setcap getcap capsh quota setquota
 )
 

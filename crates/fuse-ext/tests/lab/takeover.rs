@@ -14,6 +14,11 @@ use super::common::{getxattr, module_is_here, rounds};
 use super::mirror::EXCLUSIVE;
 use super::mirror_cli::{TestMirror, eventually, set};
 
+/// These tests kill more daemons in ten seconds than the guardian otherwise puts up with.
+fn mirror(arguments: &[&str]) -> TestMirror {
+    TestMirror::new("/scratch", &[&EXCLUSIVE[..], &["--crashes", "1000"], arguments].concat())
+}
+
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap()
 }
@@ -63,7 +68,7 @@ fn while_no_daemon_runs_the_kernel_answers() {
     if !module_is_here() {
         return;
     }
-    let mirror = TestMirror::new("/scratch", &[&EXCLUSIVE[..], &["--no-kernel-cache"]].concat());
+    let mirror = mirror(&["--no-kernel-cache"]);
     let path = mirror.path("file");
     fs::write(mirror.source("file"), "text").unwrap();
     set(&mirror.source("file"), "user.x", "value");
@@ -108,7 +113,7 @@ fn a_removed_file_stays_readable_and_is_freed_after_its_last_close() {
     if !module_is_here() {
         return;
     }
-    let mirror = TestMirror::new("/scratch", &EXCLUSIVE);
+    let mirror = mirror(&[]);
     let path = mirror.path("file");
     fs::write(&path, "text").unwrap();
     drop(File::open(&path).unwrap());
@@ -139,7 +144,7 @@ fn opens_go_on_while_daemons_are_killed() {
     if !module_is_here() {
         return;
     }
-    let mirror = TestMirror::new("/scratch", &EXCLUSIVE);
+    let mirror = mirror(&[]);
     let paths: Vec<_> = (0..16).map(|number| mirror.path(&format!("file{number}"))).collect();
     paths.iter().for_each(|path| fs::write(path, "text").unwrap());
     let done = AtomicBool::new(false);
