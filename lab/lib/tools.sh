@@ -8,9 +8,9 @@ readonly TOOLS=(
     getent grep head id install join kill link ln ls md5sum mkdir mkfifo mknod mktemp mount mountpoint mv
     nproc nsenter od pgrep printf prlimit ps readlink realpath rm rmdir runuser sed seq setpriv sh sha256sum
     sleep sort split stat stdbuf su sync tac tail tar tee test timeout touch tr true truncate umount uname
-    uniq unlink unshare wc which xargs xz gzip losetup fallocate
+    uniq unlink unshare wc which xargs xz gzip losetup fallocate script sqlite3
     # file system tools
-    sqlite3 script fusermount3 mount.fuse3 mkfs.ext4 mke2fs e2fsck debugfs chattr lsattr mkfs.xfs mkfs.btrfs
+    fusermount3 mount.fuse3 mkfs.ext4 mke2fs e2fsck debugfs chattr lsattr mkfs.xfs mkfs.btrfs
     git rsync fio strace setfacl getfacl setfattr getfattr setcap getcap capsh quota setquota
 )
 
