@@ -10,9 +10,6 @@
 
 #include "private.h"
 
-/* Maximum number of runs of a file: 4 GiB of 4 KiB blocks without any two adjacent. */
-#define MAX_RUNS BIT(20)
-
 /* A run of blocks that is contiguous on the device. */
 struct run {
 	struct rb_node node;
@@ -304,7 +301,7 @@ int extmap_map_add(struct extmap_connection *c, struct extmap_map *map,
 
 	down_write(&map->lock);
 	/* Cuts split runs, and so may have exceeded the limit. */
-	if (map->count > MAX_RUNS || count > MAX_RUNS - map->count)
+	if (map->count > EXTMAP_EXTENTS_MAX || count > EXTMAP_EXTENTS_MAX - map->count)
 		goto refused;
 	for (i = 0; i < count; i++) {
 		err = add_one(c, map, &extents[i]);
@@ -419,8 +416,9 @@ static struct run *part_of(struct extmap_connection *c, const struct extmap_map 
 
 /*
  * Removes whole blocks from the map. Fails before any change: with ENOMEM, or
- * with E2BIG if the cut would split a run of a file that has MAX_RUNS already.
- * Each split adds a run, and a program that punches holes chooses how many.
+ * with E2BIG if the cut would split a run of a file that has EXTMAP_EXTENTS_MAX
+ * already. Each split adds a run, and a program that punches holes chooses how
+ * many.
  */
 int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offset, u64 end,
 		   bool hold)
@@ -433,7 +431,7 @@ int extmap_map_cut(struct extmap_connection *c, struct extmap_map *map, u64 offs
 	down_write(&map->lock);
 	run = nearest(map, offset);
 	splits = run && run->offset < offset && run->offset + run->length > end;
-	if (splits && map->count >= MAX_RUNS)
+	if (splits && map->count >= EXTMAP_EXTENTS_MAX)
 		goto out;
 	err = -ENOMEM;
 	if (run && run->offset < offset) {

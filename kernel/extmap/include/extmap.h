@@ -55,6 +55,9 @@ struct extmap_file {
 #define EXTMAP_UNWRITTEN 1
 #define EXTMAP_UNWRITTEN_MAX 32768
 
+/* Most extents of one file: 4 GiB of 4 KiB blocks without any two adjacent. */
+#define EXTMAP_EXTENTS_MAX 1048576
+
 struct extmap_extent {
 	__u64 offset;		/* in the file */
 	__u64 device;		/* on the device, aligned to its block size */
@@ -88,8 +91,10 @@ struct extmap_push {
  * EBADF: not a file of this connection. EINVAL: empty range, or a combination
  * of flags that is not listed. EFBIG: the size exceeds the maximum file size.
  * EBUSY: another range is held; nothing was changed. E2BIG: the range lies
- * within one extent, and the file has the maximum number of them. EROFS: the
- * file is not writable. EINTR: killed while zeroing.
+ * within one extent, and the file has EXTMAP_EXTENTS_MAX. EROFS: the file is
+ * not writable. EINTR: killed while zeroing. After E2BIG and ENOMEM the size is
+ * set, or the partial blocks of the range are zeroed, but no extent was removed
+ * and nothing is held: the call may be repeated.
  */
 struct extmap_cut {
 	__s32 fd;
