@@ -7,6 +7,7 @@ use std::time::Instant;
 use rustix::fs::{Advice, fadvise};
 use shunt_test_support::{needs_mount, rings};
 use shunt_tests::fixture::{Fixture, Plan};
+use shunt_tests::mounts;
 use shunt_tests::rng::Rng;
 
 const SIZE: u64 = 128 << 20;
@@ -43,22 +44,11 @@ fn median(values: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-fn fields(path: &str, skip: usize) -> Vec<f64> {
-    let stat = std::fs::read_to_string(path).unwrap();
-    let stat = stat.lines().next().unwrap();
-    let rest = stat.rsplit(')').next().unwrap();
-    rest.split_whitespace().skip(skip).map_while(|field| field.parse().ok()).collect()
-}
-
-/// Processor time of the daemon, in seconds.
-fn daemon_cpu(mirror: &Fixture) -> f64 {
-    let ticks = fields(&format!("/proc/{}/stat", mirror.pid()), 11);
-    (ticks[0] + ticks[1]) / rustix::param::clock_ticks_per_second() as f64
-}
-
 /// Time in which the processors of the machine were not idle, in seconds.
 fn busy() -> f64 {
-    let ticks = fields("/proc/stat", 1);
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    let fields = stat.lines().next().unwrap().split_whitespace().skip(1);
+    let ticks: Vec<f64> = fields.map(|field| field.parse().unwrap()).collect();
     (ticks.iter().sum::<f64>() - ticks[3] - ticks[4]) / rustix::param::clock_ticks_per_second() as f64
 }
 
@@ -73,13 +63,13 @@ fn measure(mirror: &Fixture, figures: &mut Figures, seed: u64) {
     let mut piece = vec![0; PIECE];
     let file = File::open(mirror.path("data")).unwrap();
     forget(&file);
-    let (cpu, all, start) = (daemon_cpu(mirror), busy(), Instant::now());
+    let (cpu, all, start) = (mounts::cpu_seconds(mirror.pid()), busy(), Instant::now());
     for at in (0..SIZE).step_by(PIECE) {
         file.read_exact_at(&mut piece, at).unwrap();
         assert_eq!(piece[0], (at / PIECE as u64) as u8);
     }
     figures.read_mib_s.push((SIZE >> 20) as f64 / start.elapsed().as_secs_f64());
-    figures.read_cpu.push((daemon_cpu(mirror) - cpu) / gib);
+    figures.read_cpu.push((mounts::cpu_seconds(mirror.pid()) - cpu) / gib);
     figures.read_busy.push((busy() - all) / gib);
 
     forget(&file);
@@ -98,12 +88,12 @@ fn measure(mirror: &Fixture, figures: &mut Figures, seed: u64) {
     figures.random_p99_us.push(times[RANDOM_READS * 99 / 100] * 1e6);
 
     let file = File::options().write(true).open(mirror.path("written")).unwrap();
-    let (cpu, start) = (daemon_cpu(mirror), Instant::now());
+    let (cpu, start) = (mounts::cpu_seconds(mirror.pid()), Instant::now());
     for at in (0..SIZE).step_by(PIECE) {
         file.write_all_at(&piece, at).unwrap();
     }
     figures.write_mib_s.push((SIZE >> 20) as f64 / start.elapsed().as_secs_f64());
-    figures.write_cpu.push((daemon_cpu(mirror) - cpu) / gib);
+    figures.write_cpu.push((mounts::cpu_seconds(mirror.pid()) - cpu) / gib);
 }
 
 fn mounted(options: &[&str]) -> Fixture {

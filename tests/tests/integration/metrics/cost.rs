@@ -5,6 +5,7 @@ use std::time::Duration;
 use shunt_test_support::needs_mount;
 use shunt_tests::exporter::Exporter;
 use shunt_tests::fixture::{Fixture, Plan};
+use shunt_tests::mounts;
 
 const MOUNTS: usize = 10;
 const SCRAPES: u32 = 60;
@@ -12,14 +13,6 @@ const SCRAPES: u32 = 60;
 const PAUSE: Duration = Duration::from_millis(250);
 /// At one scrape per second, one percent of a core.
 const MAX_MS_PER_SCRAPE: f64 = 10.0;
-
-/// Processor time of a process, in seconds.
-fn cpu_seconds(pid: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-    let ticks: f64 = fields[11..13].iter().map(|field| field.parse::<f64>().unwrap()).sum();
-    ticks / rustix::param::clock_ticks_per_second() as f64
-}
 
 #[test]
 #[ignore = "a measurement: make test-metrics"]
@@ -33,7 +26,10 @@ fn ten_mounts_cost_less_than_a_percent_at_one_scrape_per_second() {
     let exporter = Exporter::start();
     exporter.scrape();
     let all = || -> [f64; 2] {
-        [mirrors.iter().map(|mirror| cpu_seconds(mirror.pid())).sum(), cpu_seconds(exporter.pid())]
+        [
+            mirrors.iter().map(|mirror| mounts::cpu_seconds(mirror.pid())).sum(),
+            mounts::cpu_seconds(exporter.pid()),
+        ]
     };
     let before = all();
     for _ in 0..SCRAPES {
