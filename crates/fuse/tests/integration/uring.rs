@@ -237,12 +237,11 @@ fn a_connection_aborted_under_load_leaves_no_thread() {
     let fs = direct_file(b"bytes");
     *fs.expiry.lock() = Expiry::NEVER_CACHED;
     run_with(plan, fs, |fixture| {
-        let stop = AtomicBool::new(false);
+        let (stop, served) = (AtomicBool::new(false), [const { AtomicBool::new(false) }; 8]);
         thread::scope(|scope| {
-            for n in 0..8 {
+            for (n, served) in served.iter().enumerate() {
                 let stop = &stop;
                 scope.spawn(move || {
-                    let mut served = 0;
                     while !stop.load(Ordering::Relaxed) {
                         let result = if n % 2 == 0 {
                             fs::metadata(fixture.path("x")).map(drop)
@@ -252,12 +251,13 @@ fn a_connection_aborted_under_load_leaves_no_thread() {
                         if result.is_err() {
                             break;
                         }
-                        served += 1;
+                        served.store(true, Ordering::Relaxed);
                     }
-                    assert!(served > 0);
                 });
             }
             thread::sleep(Duration::from_millis(200));
+            let all_served = || served.iter().all(|served| served.load(Ordering::Relaxed));
+            eventually("each thread is served", all_served);
             assert!(ring_threads() >= 1);
             fixture.point.abort().unwrap();
             stop.store(true, Ordering::Relaxed);
