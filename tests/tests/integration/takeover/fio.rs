@@ -27,7 +27,7 @@ fn verify(plan: Plan) {
         .arg(format!("--directory={}", s.mnt().display()))
         .current_dir(s.aside());
         let mut killer = Killer::new(s, End::Killed);
-        // Where processes start slowly, one run of fio is over after few kills.
+        // If processes start slowly, one run of fio is over after few kills.
         while killer.kills.len() < 4 {
             std::thread::scope(|scope| {
                 let fio = scope.spawn(|| run_for(50, &mut fio).ok());
