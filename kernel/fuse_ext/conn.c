@@ -292,6 +292,8 @@ int fext_replace(struct fuse_ext_ops *prog, const struct fuse_ext_ops *old)
 	c = fext_running(old);
 	if (c && c->fiq == fext_queue(fc)) {
 		rcu_assign_pointer(c->prog, prog);
+		/* Afterwards the old program, whose data may be outdated, answers nothing. */
+		synchronize_rcu();
 		err = 0;
 	}
 	mutex_unlock(&fext_mutex);

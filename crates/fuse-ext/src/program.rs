@@ -21,6 +21,9 @@ pub enum ProgramError {
     /// The file does not contain exactly one `struct fuse_ext_ops`.
     #[error("the program has {0} operation tables (struct fuse_ext_ops) instead of one")]
     Operations(usize),
+    /// The operation table is not in the section `.struct_ops.link`, so that nothing would keep the program attached.
+    #[error("the program's operations are not in the section .struct_ops.link")]
+    NoLink,
     /// Another program is attached, or the connection is not a `/dev/fuse` of a mount.
     #[error("cannot attach the program: {0}")]
     Attach(#[source] libbpf_rs::Error),
@@ -32,24 +35,25 @@ pub enum ProgramError {
     Map(String, #[source] io::Error),
 }
 
-/// Keeps a program attached, in this process and in others that hold a copy of its descriptor. Dropping it detaches the
-/// program for all of them.
+/// The BPF link of a program: keeps it attached, in this process and in others that hold a copy of the descriptor. Dropping it
+/// detaches the program for all of them.
 #[derive(Debug)]
-pub struct Attachment(OwnedFd);
+pub(crate) struct Link(OwnedFd);
 
-impl From<OwnedFd> for Attachment {
-    fn from(link: OwnedFd) -> Self {
+impl Link {
+    /// Takes the link that an earlier daemon left.
+    pub(crate) fn inherited(link: OwnedFd) -> Self {
         Self(link)
     }
 }
 
-impl AsFd for Attachment {
+impl AsFd for Link {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Drop for Attachment {
+impl Drop for Link {
     fn drop(&mut self) {
         // SAFETY: a system call on a descriptor that is open during the call.
         let result = unsafe { libbpf_sys::bpf_link_detach(self.0.as_raw_fd()) };
@@ -63,17 +67,17 @@ impl Drop for Attachment {
 #[derive(Debug)]
 pub struct Program {
     /// `None` after a failed attempt to attach it again.
-    attachment: Option<Attachment>,
+    link: Option<Link>,
     object: Object,
 }
 
 /// The inheritance of a program from the one before it.
 #[derive(Debug, Default)]
-pub struct Earlier<'a> {
+pub(crate) struct Inheritance<'a> {
     /// The program may still be attached; the next one replaces it without a gap.
-    pub attachment: Option<Attachment>,
+    pub(crate) link: Option<Link>,
     /// Arrays by name: the next program uses them instead of its own.
-    pub arrays: Vec<(&'a str, BorrowedFd<'a>)>,
+    pub(crate) arrays: Vec<(&'a str, BorrowedFd<'a>)>,
 }
 
 impl Program {
@@ -87,32 +91,33 @@ impl Program {
         device: BorrowedFd<'_>,
         prepare: impl FnOnce(&Maps<'_>) -> Result<T, ProgramError>,
     ) -> Result<(Self, T), ProgramError> {
-        Self::attach_after(Earlier::default(), elf, device, prepare)
+        Self::attach_after(Inheritance::default(), elf, device, prepare)
     }
 
     /// Attaches a program as [`attach`](Self::attach) does, in the place of an earlier one.
     ///
     /// # Errors
     /// Any [`ProgramError`]. No program is attached then, not even the earlier one.
-    pub fn attach_after<T>(
-        earlier: Earlier<'_>,
+    pub(crate) fn attach_after<T>(
+        inheritance: Inheritance<'_>,
         elf: &[u8],
         device: BorrowedFd<'_>,
         prepare: impl FnOnce(&Maps<'_>) -> Result<T, ProgramError>,
     ) -> Result<(Self, T), ProgramError> {
-        let mut object = load(elf, device, &earlier.arrays)?;
+        let mut object = load(elf, device, &inheritance.arrays)?;
         let prepared = prepare(&Maps(&object))?;
-        let earlier = earlier.attachment;
-        let attachment = match attach(&mut object, earlier.as_ref()) {
+        let earlier = inheritance.link;
+        let link = match attach(&mut object, earlier.as_ref()) {
             Ok(new) => new.or(earlier),
             Err(error) if earlier.is_none() => return Err(error),
-            // The attachment cannot be updated: its program is of another version of the module's interface.
-            Err(_) => {
+            // The link cannot be updated: its program may be of another version of the module's interface.
+            Err(error) => {
+                tracing::debug!("detaching the earlier program, because it cannot be replaced: {error}");
                 drop(earlier);
                 attach(&mut object, None)?
             }
         };
-        Ok((Self { attachment, object }, prepared))
+        Ok((Self { link, object }, prepared))
     }
 
     /// Replaces the program by another one atomically: every request reaches one of the two.
@@ -125,8 +130,8 @@ impl Program {
         let arrays: Vec<_> =
             maps.iter().filter_map(|(name, map)| Some((name.to_str()?, map.as_fd()))).collect();
         let mut object = load(elf, device, &arrays)?;
-        if let Some(new) = attach(&mut object, self.attachment.as_ref())? {
-            self.attachment = Some(new);
+        if let Some(new) = attach(&mut object, self.link.as_ref())? {
+            self.link = Some(new);
         }
         self.object = object;
         Ok(())
@@ -137,14 +142,14 @@ impl Program {
     /// # Errors
     /// Any [`ProgramError`]; the program is then detached.
     pub(crate) fn put_back(&mut self) -> Result<(), ProgramError> {
-        drop(self.attachment.take());
-        self.attachment = attach(&mut self.object, None)?;
+        drop(self.link.take());
+        self.link = attach(&mut self.object, None)?;
         Ok(())
     }
 
-    /// Returns the attachment, for another process that is to replace the program.
-    pub fn attachment(&self) -> Option<&Attachment> {
-        self.attachment.as_ref()
+    /// Returns the link, for another process that is to replace the program.
+    pub(crate) fn link(&self) -> Option<&Link> {
+        self.link.as_ref()
     }
 
     /// Returns the maps of the program.
@@ -233,17 +238,23 @@ fn name_connection(object: &mut OpenObject, device: BorrowedFd<'_>) -> Result<()
     Ok(())
 }
 
-/// Attaches a loaded program, and returns the attachment; `None` if it took the place of the program of `earlier`, whose attachment
+/// Flag of operation tables that are attached by a link.
+const BPF_F_LINK: u32 = 1 << 13;
+
+/// Attaches a loaded program, and returns the link; `None` if it took the place of the program of `earlier`, whose link
 /// is now its own.
-fn attach(object: &mut Object, earlier: Option<&Attachment>) -> Result<Option<Attachment>, ProgramError> {
+fn attach(object: &mut Object, earlier: Option<&Link>) -> Result<Option<Link>, ProgramError> {
     let map = object.maps_mut().find(|map| map.map_type() == MapType::StructOps);
     let mut map = map.ok_or(ProgramError::Operations(0))?;
+    if map.info().map_err(ProgramError::Load)?.info.map_flags & BPF_F_LINK == 0 {
+        return Err(ProgramError::NoLink);
+    }
     // With another program attached this fails, but it has then prepared the map for the update.
     let refused = match map.attach_struct_ops() {
         Ok(link) => {
             let link = link.as_fd().try_clone_to_owned();
             let link = link.map_err(|error| ProgramError::Attach(error.into()))?;
-            return Ok(Some(Attachment(link)));
+            return Ok(Some(Link(link)));
         }
         Err(refused) => refused,
     };

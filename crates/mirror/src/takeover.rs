@@ -16,7 +16,8 @@ use crate::takeover_marks::{device, mark};
 use crate::{CacheMode, Mirror, MirrorError, MirrorOptions};
 
 // Ids of descriptors in the fd store. File handles use their own ids, which are at least 2^32; ids below 4 and those from 8 to 15 are
-// reserved for file systems that wrap this one.
+// reserved for file systems that wrap this one. From 12 on, they stay stored if nobody takes them.
+const KEPT_OF_WRAPPERS: std::ops::Range<u64> = 12..MOUNTS;
 
 /// The root of the source; the lower two bits are `ROOT_IS_ATTACHED` and `ROOT_IS_FS_ROOT`.
 const ROOT: u64 = 4;
@@ -82,6 +83,7 @@ impl Mirror {
         mirror.lower.restore_mounts(mounts.map(|(id, file)| ((id - MOUNTS) as u16, file)));
         // Descriptors that no file system wrapped around this one has taken are dropped, together with the files that were closed
         // meanwhile.
+        stored.retain(|id, _| !KEPT_OF_WRAPPERS.contains(id));
         stored.extend(files);
         *mirror.inherited.lock() = stored;
         *mirror.inherited_nodes.lock() = hand_over.take_nodes();

@@ -59,6 +59,8 @@ struct attr_slot {
 	__u32 birth;		/* enum birth */
 };
 
+_Static_assert(sizeof(struct attr_slot) == 136, "as AttrSlot in layout.rs");
+
 struct name_key {
 	__u64 parent;
 	__u64 name[NAME_ROOM / 8];	/* padded with zeros */
@@ -129,7 +131,10 @@ TABLE(xattrs, struct xattr_slot, XATTRS);
 TABLE(links, struct link_slot, LINKS);
 TABLE(lists, struct list_slot, LISTS);
 TABLE(opens, struct open_slot, OPENS);
-/* Number of open files that the program opened, by hash. Negative after closes of an earlier program's opens. */
+/*
+ * Number of open files that programs opened, by hash. All programs of a mount
+ * share this map, also those of later daemons.
+ */
 TABLE(opened, __u64, OPENS);
 
 __inline __u64 mix(__u64 x)

@@ -181,11 +181,12 @@ impl Tables {
         let (btime, btime_nsec) = (btime.seconds, btime.nanoseconds);
         let mut slot =
             AttrSlot { node: node.0, version: since.0, until: until.0, attr, btime, btime_nsec, birth };
+        // The time of birth does not change within a version.
         if birth == BIRTH_UNKNOWN
-            && let Some(stored) = self.attrs.find(key(node), &slot)
-            && stored.version == since.0
+            && let Some(earlier) = self.attrs.find(key(node), &slot)
+            && earlier.version == since.0
         {
-            (slot.btime, slot.btime_nsec, slot.birth) = (stored.btime, stored.btime_nsec, stored.birth);
+            (slot.btime, slot.btime_nsec, slot.birth) = (earlier.btime, earlier.btime_nsec, earlier.birth);
         }
         self.attrs.store(key(node), &slot);
     }

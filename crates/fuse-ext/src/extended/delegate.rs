@@ -44,14 +44,15 @@ fn release_backing(learnt: &SharedTables, node: Option<NodeId>) {
 
 impl<F: FileSystem> FileSystem for Extended<F> {
     fn start(&self, session: &Handle) -> std::io::Result<()> {
-        self.inner.start(session)?;
         for file in session.takeover().map_or(&[][..], |takeover| takeover.files()) {
             self.shared.opens.opened_before(file.node, file.flags);
         }
         self.shared.open_cache.start(session);
         self.listen(session);
+        // Before the file system starts: after a takeover it invalidates entries that it did not observe meanwhile, and the tables of
+        // the earlier program, which nobody invalidates, must not answer afterwards.
         self.attach(session);
-        Ok(())
+        self.inner.start(session).inspect_err(|_| self.detach())
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {

@@ -129,9 +129,9 @@ impl<F: FileSystem> Extended<F> {
         }
     }
 
-    /// Continues with what the program of an earlier daemon left.
+    /// Continues after the program of an earlier daemon.
     #[cfg(feature = "bpf")]
-    pub fn after(mut self, earlier: EarlierProgram) -> Self {
+    pub fn resuming(mut self, earlier: EarlierProgram) -> Self {
         self.earlier = Mutex::new(earlier);
         self
     }
@@ -199,14 +199,14 @@ impl<F: FileSystem> Extended<F> {
             Ok(tables)
         };
         let mut earlier = lock(&self.earlier);
-        if let Some(counts) = earlier.counts() {
-            self.shared.open_cache.set_counts(counts);
-        }
-        let continued = earlier.continued();
+        let inheritance = earlier.inheritance();
         let attached = match &self.extension.program {
-            Ok(program) => Program::attach_after(continued, program, session.device(), prepare)
+            Ok(program) => Program::attach_after(inheritance, program, session.device(), prepare)
                 .map_err(|error| error.to_string()),
-            Err(reason) => Err(reason.clone()),
+            Err(reason) => {
+                drop(inheritance);
+                Err(reason.clone())
+            }
         };
         match attached {
             Ok((program, tables)) => {
@@ -216,7 +216,17 @@ impl<F: FileSystem> Extended<F> {
                 *lock(&self.refusal) = None;
                 tracing::info!("extension attached: the kernel answers requests");
             }
-            Err(reason) => self.refused(reason),
+            Err(reason) => {
+                // The earlier program was detached.
+                match earlier.counts() {
+                    Some(Ok(counts)) => self.shared.open_cache.set_counts(counts),
+                    Some(Err(error)) => tracing::warn!(
+                        "cannot read how many files the earlier extension has open: their backing files are kept ({error})"
+                    ),
+                    None => {}
+                }
+                self.refused(reason);
+            }
         }
     }
 

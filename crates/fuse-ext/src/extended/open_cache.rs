@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use shunt_fuse::takeover::ReleasedBacking;
 use shunt_fuse::{Backing, Handle, NodeId};
 
 use crate::Version;
@@ -25,27 +26,8 @@ struct State {
     /// The session, whose takeover state has the backing files too.
     session: Option<Handle>,
     cached: HashMap<NodeId, Backing>,
-    /// Oldest first. May contain nodes that are no longer held.
+    /// Oldest first; those of an earlier daemon in any order. May contain nodes that are no longer held.
     order: VecDeque<NodeId>,
-}
-
-/// Backing files to be released. Ending a registration is a system call, so this is dropped without the lock.
-#[must_use]
-struct Evicted {
-    session: Option<Handle>,
-    backings: Vec<(NodeId, Backing)>,
-}
-
-impl Drop for Evicted {
-    fn drop(&mut self) {
-        let takeover = self.session.as_ref().and_then(Handle::takeover);
-        for (node, backing) in self.backings.drain(..) {
-            match takeover {
-                Some(takeover) => takeover.release_backing(node, backing),
-                None => drop(backing),
-            }
-        }
-    }
 }
 
 impl State {
@@ -54,8 +36,8 @@ impl State {
         self.counts.as_ref().is_none_or(|counts| counts.get(node) != 0)
     }
 
-    /// Stops the program from opening the node, and releases its backing file if it is not open.
-    fn evict(&mut self, node: NodeId) -> Option<(NodeId, Backing)> {
+    /// Stops the program from opening the node, and returns its backing file if it is not open. Drop that without the lock.
+    fn evict(&mut self, node: NodeId) -> Option<ReleasedBacking> {
         if !self.cached.contains_key(&node) {
             return None;
         }
@@ -64,14 +46,21 @@ impl State {
         if let Some(tables) = &self.tables {
             tables.opening_changed(node);
         }
-        if self.is_open(node) { None } else { self.cached.remove_entry(&node) }
+        if self.is_open(node) {
+            return None;
+        }
+        // The record goes under the same lock as the entry: the next insert of this node makes another one.
+        self.cached.remove(&node).map(|backing| self.released(node, backing))
     }
 
-    fn evicted(&self, backings: impl IntoIterator<Item = (NodeId, Backing)>) -> Evicted {
-        Evicted { session: self.session.clone(), backings: backings.into_iter().collect() }
+    fn released(&self, node: NodeId, backing: Backing) -> ReleasedBacking {
+        match self.session.as_ref().and_then(Handle::takeover) {
+            Some(takeover) => takeover.release_backing(node, backing),
+            None => backing.into(),
+        }
     }
 
-    fn shrink(&mut self) -> Vec<(NodeId, Backing)> {
+    fn shrink(&mut self) -> Vec<ReleasedBacking> {
         let mut evicted = Vec::new();
         for _ in 0..self.order.len() {
             if self.cached.len() <= MAX_CACHED_OPENS && self.order.len() <= 2 * MAX_CACHED_OPENS {
@@ -94,11 +83,20 @@ impl OpenCache {
 
     /// Called at the start of a session, after which backing files are kept for the next daemon; adopts those of an earlier one.
     pub(super) fn start(&self, session: &Handle) {
-        let kept = session.take_kept_backings();
         let mut state = self.lock();
-        state.order.extend(kept.iter().map(|(node, _)| *node));
-        state.cached.extend(kept);
         state.session = Some(session.clone());
+        let mut superfluous = Vec::new();
+        for (node, backing) in session.take_kept_backings() {
+            match state.cached.contains_key(&node) {
+                true => superfluous.push(state.released(node, backing)),
+                false => {
+                    state.cached.insert(node, backing);
+                    state.order.push_back(node);
+                }
+            }
+        }
+        drop(state);
+        drop(superfluous);
     }
 
     /// Called at the end of a session.
@@ -115,7 +113,9 @@ impl OpenCache {
         state.tables = tables;
     }
 
-    /// Sets the counts of the programs of an earlier daemon, in case none is attached.
+    /// Sets the counts of the programs of an earlier daemon. Call it only when none of them is attached any more: without the
+    /// counts nothing is evicted, and the program of an earlier daemon may still open files from tables that this one does not
+    /// have.
     #[cfg(feature = "bpf")]
     pub(super) fn set_counts(&self, counts: OpenCounts) {
         self.lock().counts = Some(Arc::new(counts));
@@ -135,7 +135,6 @@ impl OpenCache {
         }
         tables.store_open(node, since, backing);
         let evicted = state.shrink();
-        let evicted = state.evicted(evicted);
         drop(state);
         drop(evicted);
     }
@@ -152,10 +151,7 @@ impl OpenCache {
 
     /// Stops the program from opening `node`, and releases its backing file if it is not open.
     pub(super) fn evict(&self, node: NodeId) {
-        let mut state = self.lock();
-        let evicted = state.evict(node);
-        let evicted = state.evicted(evicted);
-        drop(state);
+        let evicted = self.lock().evict(node);
         drop(evicted);
     }
 
@@ -164,12 +160,13 @@ impl OpenCache {
         let mut state = self.lock();
         let nodes: Vec<NodeId> = state.cached.keys().copied().collect();
         let evicted: Vec<_> = nodes.into_iter().filter_map(|node| state.evict(node)).collect();
-        let evicted = state.evicted(evicted);
         drop(state);
         drop(evicted);
     }
 
     /// Counts a release that reached the daemon because no program was attached, or because the kernel sent it past the program.
+    /// After a takeover, a release that was read before and is resent is not counted again, nor for the first time if the earlier
+    /// daemon had not come to it: then the backing file is kept until the end of the mount.
     pub(super) fn closed(&self, node: NodeId) {
         if let Some(counts) = &self.lock().counts {
             counts.decrement(node);

@@ -181,10 +181,46 @@ fn opens_go_on_while_daemons_are_killed() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    let (asked, answered) = mirror.counts(&["open"], || paths.iter().for_each(|path| drop(File::open(path))));
-    assert!(asked + answered >= 16);
+    // Each daemon's program learns the files anew.
+    let open_all = || paths.iter().for_each(|path| drop(File::open(path).unwrap()));
+    open_all();
+    let (asked, answered) = mirror.counts(&["open"], open_all);
+    assert!(asked == 0 && answered == 16, "{asked} {answered}");
     paths.iter().for_each(|path| assert_eq!(read(path), "text"));
     paths.iter().for_each(|path| fs::remove_file(path).unwrap());
     assert!(eventually(|| mirror.stat()["extension"]["files"] == 0), "{}", mirror.stat());
     assert_eq!(mirror.stat()["errors"]["open"], serde_json::Value::Null);
+}
+
+/// The next daemon finds no program to load: the earlier one, whose tables nobody would invalidate, is detached, and the files that it
+/// opened are known all the same.
+#[test]
+fn without_another_program_the_earlier_one_ends() {
+    if !module_is_here() {
+        return;
+    }
+    let program = tempfile::NamedTempFile::new_in("/scratch").unwrap();
+    fs::write(program.path(), shunt_fuse_ext::builtin::PROGRAM.unwrap()).unwrap();
+    let own = ["--cache", "exclusive", "--no-kernel-cache", "--extension", program.path().to_str().unwrap()];
+    let mirror = TestMirror::new("/scratch", &own);
+    let path = mirror.path("file");
+    fs::write(&path, "text").unwrap();
+    drop(File::open(&path).unwrap());
+    let mut file = File::open(&path).unwrap();
+    assert_eq!(mirror.stat()["extension"]["files"], 1);
+    drop(program);
+    signal(daemon(&mirror), Signal::KILL);
+    assert!(eventually(|| mirror.try_stat().is_some_and(|stat| stat["takeovers"] == 1)), "{}", mirror.log());
+    assert_eq!(mirror.stat()["extension"]["attached"], false);
+    assert!(mirror.log().contains("no extension in the kernel: cannot read"), "{}", mirror.log());
+    // Nothing is answered in the kernel.
+    let (asked, answered) = mirror.counts(&["lookup"], || assert!(path.exists()));
+    assert!(asked > 0 && answered == 0, "{asked} {answered}");
+    // With another backing file the kernel would refuse this open.
+    File::options().write(true).open(&path).unwrap().write_all_at(b"T", 0).unwrap();
+    assert_eq!(reread(&mut file), "Text");
+    fs::remove_file(&path).unwrap();
+    assert_eq!(reread(&mut file), "Text");
+    drop(file);
+    assert!(eventually(|| mirror.stat()["extension"]["files"] == 0), "{}", mirror.stat());
 }

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 pub(crate) enum DescriptorClass {
     /// `/dev/fuse` (id 0) and its clones. Closing a clone would abort the requests that were read from it.
     Device = 0,
-    /// The state map of the session.
+    /// The memory files of the session: its state (id 0), and the records of kept backing files (id 1).
     State = 1,
     /// The log file.
     Log = 2,

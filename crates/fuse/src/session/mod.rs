@@ -156,10 +156,10 @@ impl Shared {
         let kept = takeover.kept_backings().into_iter();
         self.kept_backings.lock().extend(kept.filter_map(|(node, id)| Some((node, adopt(node, id)?))));
         if self.passthrough.is_some() {
-            for id in takeover.stray_backings() {
-                // Most ids are not registered.
+            // Most ids are not registered.
+            takeover.close_stray_backings(|id| {
                 self.device.close_backing(id).ok();
-            }
+            });
         }
     }
 

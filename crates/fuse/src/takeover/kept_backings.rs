@@ -1,5 +1,5 @@
 //! Backing files that stay registered although no open that a server answered uses them: a program in the kernel opens files with
-//! them. Their records are a memory file of its own, created with the first record.
+//! them. Their records are in a memory file of their own, which is created with the first record.
 //!
 //! | word of a record | meaning |
 //! |---|---|
@@ -7,6 +7,7 @@
 //! | 1 | number of the backing file |
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -26,8 +27,8 @@ pub(super) struct KeptBackings {
     /// Free indices below `next`.
     free: Vec<usize>,
     next: usize,
-    /// Backing files of records that were being written or removed when an earlier server ended.
-    doubtful: Vec<u32>,
+    /// Records that were being written or removed when an earlier server ended: their backing files may be registered.
+    doubtful: Vec<(usize, u32)>,
 }
 
 impl KeptBackings {
@@ -42,25 +43,19 @@ impl KeptBackings {
         for index in (0..MAX_KEPT).rev() {
             let node = NodeId(kept.map[index * RECORD_WORDS].load(Ordering::Acquire));
             let backing = kept.map[index * RECORD_WORDS + 1].load(Ordering::Acquire) as u32;
-            if node.0 != 0 && backing != 0 && kept.indices.insert((node, backing), index).is_none() {
-                continue;
+            match kept.indices.entry((node, backing)) {
+                Entry::Vacant(vacant) if node.0 != 0 && backing != 0 => {
+                    vacant.insert(index);
+                }
+                _ if backing != 0 => kept.doubtful.push((index, backing)),
+                _ => kept.finish_removal(index),
             }
-            if backing != 0 {
-                kept.doubtful.push(backing);
-            }
-            kept.clear(index);
-            kept.free.push(index);
         }
         Ok(kept)
     }
 
     fn new(map: Map) -> Self {
         Self { map, indices: HashMap::new(), free: Vec::new(), next: 0, doubtful: Vec::new() }
-    }
-
-    fn clear(&self, index: usize) {
-        self.map[index * RECORD_WORDS].store(0, Ordering::Release);
-        self.map[index * RECORD_WORDS + 1].store(0, Ordering::Release);
     }
 
     /// Adds a record. Returns `false` if there is no room.
@@ -82,16 +77,17 @@ impl KeptBackings {
         true
     }
 
-    /// Begins to remove a record: until [`removed`](Self::removed) it shows that the backing file may still be registered.
-    pub(super) fn remove(&mut self, node: NodeId, backing: u32) -> Option<usize> {
+    /// Begins to remove a record: until [`finish_removal`](Self::finish_removal) it shows that the backing file may still be
+    /// registered.
+    pub(super) fn begin_removal(&mut self, node: NodeId, backing: u32) -> Option<usize> {
         let index = self.indices.remove(&(node, backing))?;
         self.map[index * RECORD_WORDS].store(0, Ordering::Release);
         Some(index)
     }
 
-    /// Ends the removal of a record.
-    pub(super) fn removed(&mut self, index: usize) {
-        self.clear(index);
+    pub(super) fn finish_removal(&mut self, index: usize) {
+        self.map[index * RECORD_WORDS].store(0, Ordering::Release);
+        self.map[index * RECORD_WORDS + 1].store(0, Ordering::Release);
         self.free.push(index);
     }
 
@@ -100,9 +96,16 @@ impl KeptBackings {
         self.indices.keys().copied()
     }
 
-    /// Returns the backing files that may be registered without a record.
-    pub(super) fn doubtful(&self) -> &[u32] {
-        &self.doubtful
+    /// Returns the backing files that may be registered without a complete record.
+    pub(super) fn doubtful(&self) -> impl Iterator<Item = u32> {
+        self.doubtful.iter().map(|(_, backing)| *backing)
+    }
+
+    /// Forgets the doubtful records, once their backing files are closed.
+    pub(super) fn clear_doubtful(&mut self) {
+        for (index, _) in std::mem::take(&mut self.doubtful) {
+            self.finish_removal(index);
+        }
     }
 }
 

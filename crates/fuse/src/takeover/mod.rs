@@ -14,6 +14,7 @@
 //!   [`Takeover::directories`] return the open handles at the start of the new server.
 //! - **Descriptors** that cannot be reopened by a path or handle (the file system's root, files without a name) are
 //!   [stored](Takeover::store) with the guardian.
+//! - **Backing files** that a program in the kernel may use on its own are [kept](Takeover::keep_backing).
 //! - **Other state** that fits in a number is [marked](Takeover::mark); larger state goes into a memory file ([`Map`]) that is
 //!   stored.
 //! - **Operations that must not run twice.** The kernel resends every request without a reply, executed or not. Before the system
@@ -78,7 +79,7 @@ pub struct Takeover {
     /// Clones of the connection without a reader.
     spare_clones: Mutex<Vec<Arc<Device>>>,
     /// `None` until the first backing file is kept.
-    kept_backings: Mutex<Option<KeptBackings>>,
+    kept_backings: Arc<Mutex<Option<KeptBackings>>>,
     clones: Mutex<u64>,
     guardian_lost: AtomicBool,
 }
@@ -136,7 +137,7 @@ impl Takeover {
             opened: Mutex::new(opened),
             clones: Mutex::new(spare.len() as u64),
             spare_clones: Mutex::new(spare),
-            kept_backings: Mutex::new(kept_backings),
+            kept_backings: Arc::new(Mutex::new(kept_backings)),
             guardian_lost: AtomicBool::new(false),
         }
     }
@@ -221,14 +222,12 @@ impl Takeover {
         kept.as_mut().is_some_and(|kept| kept.add(node, backing.id()))
     }
 
-    /// Drops a [kept](Self::keep_backing) backing file and its record.
-    pub fn release_backing(&self, node: NodeId, backing: Backing) {
-        let index = self.kept_backings.lock().as_mut().and_then(|kept| kept.remove(node, backing.id()));
-        // Ending a registration is a system call: not under the lock.
-        drop(backing);
-        if let (Some(index), Some(kept)) = (index, &mut *self.kept_backings.lock()) {
-            kept.removed(index);
-        }
+    /// Ends what [`keep_backing`](Self::keep_backing) began: from here on it can be called for this node again.
+    pub fn release_backing(&self, node: NodeId, backing: Backing) -> ReleasedBacking {
+        let index =
+            self.kept_backings.lock().as_mut().and_then(|kept| kept.begin_removal(node, backing.id()));
+        let record = index.map(|index| (self.kept_backings.clone(), index));
+        ReleasedBacking { backing: Some(backing), record }
     }
 
     /// Returns the backing files that earlier servers kept.
@@ -290,19 +289,24 @@ impl Takeover {
         opens::remove(&self.state, kind, handle, close);
     }
 
-    /// Returns the ids of backing files that may be registered although no open file uses them.
-    pub(crate) fn stray_backings(&self) -> Vec<u32> {
+    /// Calls `close` with the ids of backing files that may be registered although nothing uses them. Call it before the first new
+    /// open.
+    pub(crate) fn close_stray_backings(&self, close: impl FnMut(u32)) {
         // Ids are assigned in ascending order; the last one may have been assigned without being recorded.
         let high = self.state.word(BACKING_HIGH_WORD).load(Ordering::Acquire) as u32;
         let newest = high.saturating_sub(MAX_PENDING_REGISTRATIONS).max(1)
             ..=high.saturating_add(MAX_PENDING_REGISTRATIONS);
-        let kept = self.kept_backings.lock();
+        let mut kept = self.kept_backings.lock();
         let kept_ids = kept.iter().flat_map(|kept| kept.all().map(|(_, id)| id));
         let used: HashSet<u32> = self.files.iter().map(|file| file.backing).chain(kept_ids).collect();
-        let doubtful = kept.iter().flat_map(|kept| kept.doubtful().iter().copied());
+        let doubtful = kept.iter().flat_map(KeptBackings::doubtful);
         let doubtful = doubtful.chain(opens::doubtful_backings(&self.state));
-        let stray = doubtful.chain(newest).filter(|id| !used.contains(id));
-        stray.collect::<BTreeSet<_>>().into_iter().collect()
+        let stray: BTreeSet<u32> = doubtful.chain(newest).filter(|id| !used.contains(id)).collect();
+        stray.into_iter().for_each(close);
+        opens::clear_doubtful(&self.state);
+        if let Some(kept) = &mut *kept {
+            kept.clear_doubtful();
+        }
     }
 
     pub(crate) fn begin_intent(&self, unique: u64, before: IntentData) -> Option<usize> {
@@ -319,6 +323,33 @@ impl Takeover {
 
     pub(crate) fn clear_intent(&self, slot: usize) {
         self.intents.clear(&self.state, slot);
+    }
+}
+
+/// A backing file whose record was removed. Dropping this ends the registration, which is a system call.
+#[derive(Debug)]
+#[must_use = "drop it without a lock"]
+pub struct ReleasedBacking {
+    backing: Option<Backing>,
+    record: Option<(Arc<Mutex<Option<KeptBackings>>>, usize)>,
+}
+
+impl From<Backing> for ReleasedBacking {
+    /// Makes one without a record: there is no takeover.
+    fn from(backing: Backing) -> Self {
+        Self { backing: Some(backing), record: None }
+    }
+}
+
+impl Drop for ReleasedBacking {
+    fn drop(&mut self) {
+        drop(self.backing.take());
+        // Until here the record shows that the backing file may still be registered.
+        if let Some((kept, index)) = self.record.take()
+            && let Some(kept) = &mut *kept.lock()
+        {
+            kept.finish_removal(index);
+        }
     }
 }
 

@@ -125,18 +125,23 @@ pub(super) fn remove(state: &TakeoverState, kind: OpenKind, handle: FileHandle, 
     }
 }
 
+/// Returns the records that were being written or removed.
+fn doubtful(state: &TakeoverState) -> impl Iterator<Item = &[AtomicU64; OPEN_WORDS]> {
+    let high = (OpenKind::File.high(state).load(Ordering::Acquire) as usize).min(MAX_FILES);
+    let is_doubtful = |words: &&[AtomicU64; OPEN_WORDS]| {
+        words[0].load(Ordering::Acquire) == 0 && words[4].load(Ordering::Acquire) != 0
+    };
+    (0..high).map(|index| state.file(index)).filter(is_doubtful)
+}
+
 /// Returns the backing files of records that were being written or removed.
 pub(super) fn doubtful_backings(state: &TakeoverState) -> impl Iterator<Item = u32> {
-    let high = (OpenKind::File.high(state).load(Ordering::Acquire) as usize).min(MAX_FILES);
-    (0..high).filter_map(|index| {
-        let words = state.file(index);
-        let backing = words[4].swap(0, Ordering::AcqRel) as u32;
-        if words[0].load(Ordering::Acquire) != 0 {
-            words[4].store(backing.into(), Ordering::Release);
-            return None;
-        }
-        (backing != 0).then_some(backing)
-    })
+    doubtful(state).map(|words| words[4].load(Ordering::Acquire) as u32)
+}
+
+/// Forgets these records, once their backing files are closed and before the first new open.
+pub(super) fn clear_doubtful(state: &TakeoverState) {
+    doubtful(state).for_each(|words| words[4].store(0, Ordering::Release));
 }
 
 /// Returns all open records. Invalid records are skipped.

@@ -27,7 +27,7 @@ use super::map::Map;
 use crate::negotiate::{Negotiated, Profile};
 
 /// Version of everything that one server leaves to the next: this layout, the messages of the guardian, and the file systems'
-/// encoding of node ids, handles and stored descriptors. A server of another version cannot take over.
+/// encoding of node ids, handles and stored descriptors. A server of an older version cannot take over.
 ///
 /// Version 3 added backing files that are kept for programs in the kernel. What a server of version 2 left is a part of it.
 pub const VERSION: u32 = 3;
@@ -88,8 +88,12 @@ impl TakeoverState {
         let word = |index: usize| state.word(index).load(Ordering::Relaxed);
         let version = word(1);
         if word(0) != MAGIC || !(u64::from(OLDEST_VERSION)..=u64::from(VERSION)).contains(&version) {
-            return Err(invalid(format!("the takeover state has version {version}, not {VERSION}")));
+            return Err(invalid(format!(
+                "the takeover state has version {version}; this server reads {OLDEST_VERSION} to {VERSION}"
+            )));
         }
+        // This server may add to the state: from here on, an older one cannot continue it.
+        state.word(1).store(VERSION.into(), Ordering::Relaxed);
         let negotiated = Negotiated {
             minor: word(2) as u32,
             granted: InitFlags::from_bits_retain(word(3)),

@@ -94,7 +94,10 @@ fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
     let service = service(args, mirror, source);
     match &args.extension {
         Some(program) => extension::take_over(service, program, args, earlier, hand_over),
-        None => serve::take_over(service, &args.mount, hand_over),
+        None => {
+            drop(earlier);
+            serve::take_over(service, &args.mount, hand_over)
+        }
     }
 }
 

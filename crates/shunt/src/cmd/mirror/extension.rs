@@ -91,7 +91,7 @@ fn extended(
     };
     let around = |fs| {
         let extended = Extended::new(fs, extension).with_cacheable_nodes(Mirror::is_invalidated_on_change);
-        extended.after(earlier)
+        extended.resuming(earlier)
     };
     service.wrap(around, held)
 }
