@@ -38,12 +38,19 @@ fn signal(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
+/// Waits for a daemon after this number of takeovers. On a busy machine the guardian gives up a daemon that is not ready in time, and
+/// starts another one.
+fn taken_over(mirror: &TestMirror, before: u64) -> bool {
+    eventually(|| {
+        mirror.try_stat().and_then(|stat| stat["takeovers"].as_u64()).is_some_and(|number| number > before)
+    })
+}
+
 /// Kills the daemon, and waits for the next one.
 fn kill(mirror: &TestMirror) {
     let (pid, takeovers) = (daemon(mirror), mirror.stat()["takeovers"].as_u64().unwrap());
     signal(pid, Signal::KILL);
-    let serves = || mirror.try_stat().is_some_and(|stat| stat["takeovers"] == takeovers + 1);
-    assert!(eventually(serves), "{}", mirror.log());
+    assert!(taken_over(mirror, takeovers), "{}", mirror.log());
     assert_eq!(mirror.stat()["extension"]["attached"], true, "{}", mirror.log());
 }
 
@@ -90,7 +97,7 @@ fn while_no_daemon_runs_the_kernel_answers() {
     let mut files: Vec<File> = (0..10).map(|_| look()).collect();
     files.truncate(5);
     signal(guardian, Signal::CONT);
-    assert!(eventually(|| mirror.try_stat().is_some_and(|stat| stat["takeovers"] == 1)), "{}", mirror.log());
+    assert!(taken_over(&mirror, 0), "{}", mirror.log());
 
     // The daemon opens the file with the backing file of these opens.
     let writer = File::options().write(true).open(&path).unwrap();
@@ -210,7 +217,7 @@ fn without_another_program_the_earlier_one_ends() {
     assert_eq!(mirror.stat()["extension"]["files"], 1);
     drop(program);
     signal(daemon(&mirror), Signal::KILL);
-    assert!(eventually(|| mirror.try_stat().is_some_and(|stat| stat["takeovers"] == 1)), "{}", mirror.log());
+    assert!(taken_over(&mirror, 0), "{}", mirror.log());
     assert_eq!(mirror.stat()["extension"]["attached"], false);
     assert!(mirror.log().contains("no extension in the kernel: cannot read"), "{}", mirror.log());
     // Nothing is answered in the kernel.
