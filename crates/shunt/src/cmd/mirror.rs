@@ -88,16 +88,14 @@ fn source(args: &MirrorArgs) -> Result<PathBuf> {
 
 /// Takes over from another daemon. No path is accessed: it may lead through the mount, which no process serves at this moment.
 fn take_over(args: &MirrorArgs, mut hand_over: HandOver) -> Result<()> {
-    let earlier = extension::EarlierProgram::take(&mut hand_over);
+    let extension = args.extension.as_ref();
+    let extension = extension.map(|program| (program, extension::EarlierProgram::take(&mut hand_over)));
     let mirror = Mirror::resume(options(args)?, &mut hand_over).map_err(explain)?;
     let source = args.source.clone();
     let service = service(args, mirror, source);
-    match &args.extension {
-        Some(program) => extension::take_over(service, program, args, earlier, hand_over),
-        None => {
-            drop(earlier);
-            serve::take_over(service, &args.mount, hand_over)
-        }
+    match extension {
+        Some((program, earlier)) => extension::take_over(service, program, args, earlier, hand_over),
+        None => serve::take_over(service, &args.mount, hand_over),
     }
 }
 
