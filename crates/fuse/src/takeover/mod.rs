@@ -345,10 +345,8 @@ impl Drop for ReleasedBacking {
     fn drop(&mut self) {
         drop(self.backing.take());
         // Until here the record shows that the backing file may still be registered.
-        if let Some((kept, index)) = self.record.take()
-            && let Some(kept) = &mut *kept.lock()
-        {
-            kept.finish_removal(index);
+        if let Some((kept, index)) = self.record.take() {
+            kept.lock().iter_mut().for_each(|kept| kept.finish_removal(index));
         }
     }
 }
