@@ -49,6 +49,11 @@ pub fn start_of_a_program() -> Duration {
     begun.elapsed()
 }
 
+/// Reports whether programs take so long to start that timeouts of a daemon for another program may end.
+pub fn programs_start_slowly() -> bool {
+    start_of_a_program() > USUAL_START * 10
+}
+
 /// Maximum start time of a small program on an idle machine.
 const USUAL_START: Duration = Duration::from_millis(5);
 

@@ -93,13 +93,9 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         node: NodeId,
         handle: Option<FileHandle>,
     ) -> Result<(Attributes, Expiry), Errno> {
-        let tables = self.tables().map(|tables| (tables.attributes_version(node), tables));
+        let since = self.tables().map(|tables| (tables.attributes_version(node), tables));
         let (attributes, expiry) = self.inner.getattr(request, node, Self::own(handle)).await?;
-        if let Some((since, tables)) = tables
-            && let Some(until) = self.until(node, &attributes.wire(), expiry)
-        {
-            tables.store_attributes(node, since, (&attributes).into(), until);
-        }
+        self.known(since, node, (&attributes).into(), expiry);
         Ok((attributes, self.expiry(expiry)))
     }
 
@@ -110,13 +106,9 @@ impl<F: FileSystem> FileSystem for Extended<F> {
         handle: Option<FileHandle>,
         mask: u32,
     ) -> Result<StatxReply, Errno> {
-        let tables = self.tables().map(|tables| (tables.attributes_version(node), tables));
+        let since = self.tables().map(|tables| (tables.attributes_version(node), tables));
         let reply = self.inner.statx(request, node, Self::own(handle), mask).await?;
-        if let Some((since, tables)) = tables
-            && let Some(until) = self.until(node, &reply.attributes.wire(), reply.expiry)
-        {
-            tables.store_attributes(node, since, Stored::complete(&reply.attributes), until);
-        }
+        self.known(since, node, Stored::complete(&reply.attributes), reply.expiry);
         Ok(StatxReply { expiry: self.expiry(reply.expiry), ..reply })
     }
 

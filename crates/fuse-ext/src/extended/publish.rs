@@ -8,7 +8,7 @@ use shunt_fuse_abi::{Attr, EntryOut};
 
 use super::{AccessTimes, Extended};
 use crate::Version;
-use crate::builtin::{AttrExpiry, ChangeCount, Tables};
+use crate::builtin::{AttrExpiry, ChangeCount, Stored, Tables};
 
 /// Age of an access time after which a read may update it by the rule of relatime: a little less than a day.
 const RELATIME_UPDATE_INTERVAL: Duration = Duration::from_secs(23 * 3600);
@@ -31,7 +31,7 @@ impl<F: FileSystem> Extended<F> {
     }
 
     /// Returns the expiry of attributes with the cache time `expiry`; `None`: do not store them.
-    pub(super) fn until(&self, node: NodeId, attr: &Attr, expiry: Expiry) -> Option<AttrExpiry> {
+    fn until(&self, node: NodeId, attr: &Attr, expiry: Expiry) -> Option<AttrExpiry> {
         if expiry == Expiry::NEVER_CACHED || self.shared.opens.written_past(node) {
             return None;
         }
@@ -48,6 +48,20 @@ impl<F: FileSystem> Extended<F> {
         let left =
             atime_settled_for(attr, now).filter(|_| self.extension.access_times == AccessTimes::Loosely)?;
         Some(until.min(AttrExpiry::after(left)))
+    }
+
+    /// Stores attributes whose version and tables were read before they were queried.
+    pub(super) fn known(
+        &self,
+        since: Option<(Version, Arc<Tables>)>,
+        node: NodeId,
+        stored: Stored,
+        expiry: Expiry,
+    ) {
+        let Some((since, tables)) = since else { return };
+        if let Some(until) = self.until(node, &stored.attr, expiry) {
+            tables.store_attributes(node, since, stored, until);
+        }
     }
 
     /// Stores the result of a lookup.
@@ -69,9 +83,9 @@ impl<F: FileSystem> Extended<F> {
             }
             return;
         }
-        let attr = entry.attributes.wire();
-        if let Some(until) = self.until(entry.node, &attr, entry.attributes_expiry) {
-            since.tables.store_found(entry.node, since.change_count, (&entry.attributes).into(), until);
+        let stored = Stored::from(&entry.attributes);
+        if let Some(until) = self.until(entry.node, &stored.attr, entry.attributes_expiry) {
+            since.tables.store_found(entry.node, since.change_count, stored, until);
         }
         if self.is_lasting(entry.entry_expiry) {
             since.tables.store_name(parent, name, since.name, entry.node, entry.generation);
