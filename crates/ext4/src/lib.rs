@@ -60,7 +60,7 @@ pub use block_mapping::{MappedRange, Mapping};
 pub use device::{Device, FileDevice, MemoryDevice, Overlay, Window};
 pub use directory::{Entry, MAX_NAME_BYTES};
 pub use error::{Corruption, Error, Result};
-pub use file::{Extent, Fallocate};
+pub use file::{Extent, Fallocate, ForeignData, WriteSource};
 pub use filesystem::{Filesystem, ROOT};
 pub use group_desc::GroupDesc;
 pub use inode::{Inode, Kind};

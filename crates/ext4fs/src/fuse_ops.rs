@@ -2,9 +2,10 @@
 //! that the kernel stops sending them. Changes that find no space are retried once after pending inodes are freed.
 
 use std::ffi::CStr;
+use std::os::fd::AsFd as _;
 
-use shunt_ext4::NewInodeKind;
 use shunt_ext4::layout::InodeFlags;
+use shunt_ext4::{NewInodeKind, WriteSource};
 use shunt_fuse::{
     Attributes, Capabilities, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno,
     Expiry, Fallocate, FileHandle, FileSystem, IoctlArgs, IoctlReply, LockOwner, Name, NewNode, NodeId,
@@ -12,6 +13,7 @@ use shunt_fuse::{
     WriteArgs, WriteData, XattrReply, XattrSet,
 };
 
+use crate::foreign_data::DataInPages;
 use crate::lookup_count::ForgottenInode;
 use crate::opens::{O_EXCL, may_open, number_of, rights_of};
 use crate::{Ext4, names, setattr};
@@ -211,27 +213,37 @@ impl FileSystem for Ext4 {
         if args.kill_suidgid {
             self.drop_privileges(&self.inode(node)?)?;
         }
-        let data = data.into_bytes()?;
         let (offset, rights) = (args.offset, rights_of(args.handle));
         // Data that was accepted before the file became immutable is still written back.
         if !args.from_cache && self.inode(node)?.flags.contains(InodeFlags::IMMUTABLE) {
             return Err(Errno::PERM);
         }
         if let Some(writing) = &self.writing {
+            let data = data.into_bytes()?;
             if let Some(written) = writing.write(number, offset, &data) {
                 return written;
             }
-            let write = || self.with_space(|| self.filesystem.write_as(number, offset, &data, rights));
+            let write =
+                || self.with_space(|| self.filesystem.write_as(number, offset, data[..].into(), rights));
             return writing.unmapped(number, write);
         }
         // With the write-back cache the kernel keeps the mtime and sends it by itself.
         let back = args.from_cache && request.session().negotiated().has(Capabilities::WRITEBACK_CACHE);
-        let written = self.with_space(|| match back {
-            true => self.filesystem.write_back(number, offset, &data, rights),
-            false => self.filesystem.write_as(number, offset, &data, rights),
-        });
+        let length = data.len();
+        let write = |data: WriteSource<'_>| {
+            self.with_space(|| match back {
+                true => self.filesystem.write_back(number, offset, data, rights),
+                false => self.filesystem.write_as(number, offset, data, rights),
+            })
+        };
+        let written = match (data.kernel_pages(), &self.image) {
+            (Some(pages), Some(image)) => {
+                write(WriteSource::Foreign(&DataInPages { pages, image: image.as_fd() }))
+            }
+            _ => write(data.into_bytes()?[..].into()),
+        };
         if back && let Err(errno) = written {
-            self.write_back_failed(request, number, errno, data.len());
+            self.write_back_failed(request, number, errno, length);
         }
         written
     }

@@ -26,6 +26,7 @@ mod direct_write;
 mod dirty_data;
 mod error_policy;
 mod flags;
+mod foreign_data;
 mod fuse_ops;
 mod killpriv;
 mod listing;

@@ -87,6 +87,9 @@ impl Ext4 {
         ];
         let how: u64 = bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum();
         let opened = Opened::cached(FileHandle(self.write_errors.opened() << NUMBER_SHIFT | how));
+        // Data moves between the kernel's pages and the image, unless the kernel module has it on the device.
+        let moves = self.image.is_some() && self.writing.is_none();
+        let opened = if moves { opened.zero_copy() } else { opened };
         if self.sees_all_reads() { opened } else { opened.keep_cache() }
     }
 

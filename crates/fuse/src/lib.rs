@@ -68,7 +68,7 @@ pub use shunt_fuse_abi::consts::MINOR_EXPIRE_ALL;
 pub use shunt_fuse_abi::{InitFlags as Capabilities, Opcode};
 pub use transport::channel::FileRange;
 pub use transport::device::Device;
-pub use transport::payload::{Data, WriteData};
+pub use transport::payload::{Data, KernelPages, WriteData};
 
 /// The examples of the README, compiled with those of the documentation.
 #[cfg(doctest)]

@@ -158,7 +158,7 @@ pub fn connect(
         None => None,
     };
     // A failure from here on ends the watch: where nothing was mounted, there is nothing to clean up.
-    let (mounted, agreed) = match early {
+    let (mounted, mut agreed) = match early {
         Some(device) => {
             let agreed = negotiate(device)?;
             (detached.attach(mountpoint)?, agreed)
@@ -181,6 +181,7 @@ pub fn connect(
         mount.unmount(Unmount::Lazy).ok();
         return Err(error.into());
     }
+    agreed.use_privileges();
     raise_read_ahead(&mount, &config, agreed.handle().negotiated().max_readahead);
     let point = mount.clone();
     agreed.handle().set_mountpoint(move || open_root(&point));

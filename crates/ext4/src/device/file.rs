@@ -69,4 +69,8 @@ impl Device for FileDevice {
     fn backing_offset(&self, offset: u64, length: u64) -> Option<u64> {
         (offset.checked_add(length)? <= self.size).then_some(offset)
     }
+
+    fn writable_offset(&self, offset: u64, length: u64) -> Option<u64> {
+        self.backing_offset(offset, length).filter(|_| !self.read_only)
+    }
 }

@@ -62,6 +62,13 @@ pub trait Device: Send + Sync {
         let _ = (offset, length);
         None
     }
+
+    /// Returns the offset of a range, in bytes, within the file that backs the device, where writing to that file is the same as
+    /// [`write_at`](Self::write_at).
+    fn writable_offset(&self, offset: u64, length: u64) -> Option<u64> {
+        let _ = (offset, length);
+        None
+    }
 }
 
 impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
@@ -91,6 +98,10 @@ impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
 
     fn backing_offset(&self, offset: u64, length: u64) -> Option<u64> {
         (**self).backing_offset(offset, length)
+    }
+
+    fn writable_offset(&self, offset: u64, length: u64) -> Option<u64> {
+        (**self).writable_offset(offset, length)
     }
 }
 

@@ -51,4 +51,9 @@ impl<D: Device> Device for Window<D> {
         let inside = offset.checked_add(length)? <= self.size;
         self.device.backing_offset(self.start + offset, length).filter(|_| inside)
     }
+
+    fn writable_offset(&self, offset: u64, length: u64) -> Option<u64> {
+        let inside = offset.checked_add(length)? <= self.size;
+        self.device.writable_offset(self.start + offset, length).filter(|_| inside)
+    }
 }

@@ -8,6 +8,7 @@ mod pending;
 mod read;
 mod seek;
 mod shift_extents;
+mod source;
 mod truncate;
 mod write;
 mod zero;
@@ -15,6 +16,7 @@ mod zero;
 pub use fallocate::Fallocate;
 pub use fiemap::Extent;
 pub(crate) use read::MAX_TARGET_BYTES;
+pub use source::{ForeignData, WriteSource};
 
 use crate::allocate::{Growing, Purpose, Reservation, ReservedAccess};
 use crate::block_mapping::Mapping;

@@ -3,6 +3,9 @@
 //! Data is submitted to the device before the map references it: new blocks are reserved, written, and then entered into the map
 //! by a handle.
 
+use std::ops::Range;
+
+use super::WriteSource;
 use super::pending::Pending;
 use crate::allocate::ReservedAccess;
 use crate::block_mapping::Mapping;
@@ -13,10 +16,13 @@ use crate::layout::RoCompat;
 use crate::map::{self, MappedExtent};
 use crate::time;
 
+/// Maximum length of data that is copied to be written together with the zeros around it, in bytes.
+const MAX_JOINED_BYTES: usize = 64 << 10;
+
 /// A write request.
 struct Bytes<'a> {
     offset: u64,
-    data: &'a [u8],
+    data: WriteSource<'a>,
     rights: ReservedAccess,
     /// Update the timestamps.
     stamps: bool,
@@ -28,14 +34,20 @@ impl Filesystem {
     /// # Errors
     /// [`Error::NoSpace`], [`Error::TooLarge`], [`Error::ReadOnly`], [`Error::Corrupt`], [`Error::Io`].
     pub fn write(&self, number: u32, offset: u64, data: &[u8]) -> Result<usize> {
-        self.write_as(number, offset, data, ReservedAccess::Reserved)
+        self.write_as(number, offset, data.into(), ReservedAccess::Reserved)
     }
 
     /// Performs [`write`](Self::write) with these rights.
     ///
     /// # Errors
     /// The errors of `write`; [`Error::NoSpace`] also if only reserved blocks are left.
-    pub fn write_as(&self, number: u32, offset: u64, data: &[u8], rights: ReservedAccess) -> Result<usize> {
+    pub fn write_as(
+        &self,
+        number: u32,
+        offset: u64,
+        data: WriteSource<'_>,
+        rights: ReservedAccess,
+    ) -> Result<usize> {
         self.write_bytes(number, &Bytes { offset, data, rights, stamps: true })
     }
 
@@ -44,7 +56,13 @@ impl Filesystem {
     ///
     /// # Errors
     /// The errors of `write_as`.
-    pub fn write_back(&self, number: u32, offset: u64, data: &[u8], rights: ReservedAccess) -> Result<usize> {
+    pub fn write_back(
+        &self,
+        number: u32,
+        offset: u64,
+        data: WriteSource<'_>,
+        rights: ReservedAccess,
+    ) -> Result<usize> {
         let written = self.write_bytes(number, &Bytes { offset, data, rights, stamps: false });
         if let Some(timer) = &self.timer {
             timer.wrote_back();
@@ -56,7 +74,7 @@ impl Filesystem {
         let &Bytes { offset, data, .. } = bytes;
         let _lock = self.locks.write(number);
         let mut inode = self.regular(number)?;
-        if data.is_empty() {
+        if data.len() == 0 {
             return Ok(0);
         }
         let end = offset.checked_add(data.len() as u64).ok_or(Error::TooLarge)?;
@@ -102,7 +120,7 @@ impl Filesystem {
                 self.enter(inode, (offset + at as u64, stamps), &mut pending)?;
                 *done = at;
             }
-            match self.write_run(inode, (offset + at as u64, &data[at..], rights), &mut pending) {
+            match self.write_run(inode, (offset + at as u64, data, at, rights), &mut pending) {
                 Ok(count) => at += count,
                 Err(error) => {
                     if at > *done {
@@ -141,18 +159,19 @@ impl Filesystem {
         result
     }
 
-    /// Writes the first run of file blocks that `data` overlaps.
+    /// Writes the first run of file blocks that `data`, from byte `from` on, overlaps.
     fn write_run<'a>(
         &'a self,
         inode: &Inode,
-        (offset, data, rights): (u64, &[u8], ReservedAccess),
+        (offset, data, from, rights): (u64, WriteSource<'_>, usize, ReservedAccess),
         pending: &mut Pending<'a>,
     ) -> Result<usize> {
         let bits = self.geometry.block_bits;
         let size = u64::from(self.geometry.block_size);
         let within = offset & (size - 1);
         let logical = (offset >> bits) as u32;
-        let blocks = (within + data.len() as u64).div_ceil(size).min(u32::MAX.into()) as u32;
+        let length = data.len() - from;
+        let blocks = (within + length as u64).div_ceil(size).min(u32::MAX.into()) as u32;
         let run = map::map(&self.geometry, &self.store, inode, logical, blocks)?;
         let (start, blocks, reservation) = match run.mapping {
             Mapping::Written(start) => (start, run.length, None),
@@ -162,35 +181,39 @@ impl Filesystem {
                 (reservation.start, reservation.count, Some(reservation))
             }
         };
-        let room = (u64::from(blocks) * size - within).min(data.len() as u64) as usize;
-        let data = &data[..room];
-        let device = self.store.device();
+        let room = (u64::from(blocks) * size - within).min(length as u64) as usize;
+        let range = from..from + room;
         if matches!(run.mapping, Mapping::Written(_)) {
-            device.write_at((start << bits) + within, data)?;
+            data.write(range, self.store.device(), (start << bits) + within)?;
             return Ok(room);
         }
-        self.write_new(start, within, data)?;
+        self.write_new(start, within, data, range)?;
         pending.push(MappedExtent { logical, length: blocks, start, written: true }, reservation);
         Ok(room)
     }
 
     /// Writes to newly allocated or unwritten blocks, with zeros around the data.
-    fn write_new(&self, start: u64, within: u64, data: &[u8]) -> Result<()> {
+    fn write_new(&self, start: u64, within: u64, data: WriteSource<'_>, range: Range<usize>) -> Result<()> {
         let device = self.store.device();
         let size = u64::from(self.geometry.block_size);
         let at = start << self.geometry.block_bits;
-        let end = within + data.len() as u64;
+        let end = within + range.len() as u64;
         let behind = end.next_multiple_of(size) - end;
-        if within == 0 && behind == 0 {
-            return Ok(device.write_at(at, data)?);
-        }
-        if data.len() <= 64 << 10 {
+        if let WriteSource::Bytes(bytes) = data
+            && (within > 0 || behind > 0)
+            && range.len() <= MAX_JOINED_BYTES
+        {
             let mut whole = vec![0; (end + behind) as usize];
-            whole[within as usize..end as usize].copy_from_slice(data);
+            whole[within as usize..end as usize].copy_from_slice(&bytes[range]);
             return Ok(device.write_at(at, &whole)?);
         }
-        device.write_at(at, &vec![0; within as usize])?;
-        device.write_at(at + within, data)?;
-        Ok(device.write_at(at + end, &vec![0; behind as usize])?)
+        if within > 0 {
+            device.write_at(at, &vec![0; within as usize])?;
+        }
+        data.write(range, device, at + within)?;
+        if behind > 0 {
+            device.write_at(at + end, &vec![0; behind as usize])?;
+        }
+        Ok(())
     }
 }

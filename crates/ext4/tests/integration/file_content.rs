@@ -1,13 +1,17 @@
 //! File content: after writes, truncation and allocation by the engine, the kernel reads the expected content, and e2fsck finds
 //! no error.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 use shunt_ext4::{
-    Attributes, Error, Fallocate, FileDevice, Filesystem, NewInode, NewInodeKind, ROOT, ReservedAccess, Time,
+    Attributes, Error, Fallocate, FileDevice, Filesystem, ForeignData, NewInode, NewInodeKind, ROOT,
+    ReservedAccess, Time, WriteSource,
 };
 
 use crate::common::{Image, run};
@@ -15,6 +19,26 @@ use crate::common::{Image, run};
 fn open(path: &Path) -> Filesystem {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     Filesystem::open_writable(Arc::new(FileDevice::new(file, false).unwrap())).unwrap()
+}
+
+/// Data that the engine cannot see in memory.
+struct Elsewhere<'a> {
+    data: Vec<u8>,
+    backing: &'a File,
+}
+
+impl ForeignData for Elsewhere<'_> {
+    fn len(&self) -> usize {
+        self.data.len()
+    }
+
+    fn write_to_backing_file(&self, range: Range<usize>, offset: u64) -> io::Result<()> {
+        self.backing.write_all_at(&self.data[range], offset)
+    }
+
+    fn to_bytes(&self, range: Range<usize>) -> io::Result<Vec<u8>> {
+        Ok(self.data[range].to_vec())
+    }
 }
 
 fn fsck(path: &Path) {
@@ -38,7 +62,14 @@ const FILES: usize = 4;
 const LARGEST: u64 = 3 << 20;
 
 /// Applies a random operation to a file and to its model.
-fn step(fs: &Filesystem, number: u32, model: &mut Vec<u8>, rng: &mut Rng, block: u64, extents: bool) {
+fn step(
+    (fs, backing): (&Filesystem, &File),
+    number: u32,
+    model: &mut Vec<u8>,
+    rng: &mut Rng,
+    block: u64,
+    extents: bool,
+) {
     let offset = rng.roll(LARGEST);
     let whole = offset / block * block;
     let long = rng.roll(4) == 0;
@@ -53,7 +84,13 @@ fn step(fs: &Filesystem, number: u32, model: &mut Vec<u8>, rng: &mut Rng, block:
     match rng.roll(if extents { 10 } else { 7 }) {
         0..=3 => {
             let data = vec![1 + rng.roll(255) as u8; length as usize];
-            assert_eq!(fs.write(number, offset, &data).unwrap(), data.len());
+            let written = if rng.roll(2) == 0 {
+                fs.write(number, offset, &data)
+            } else {
+                let data = Elsewhere { data: data.clone(), backing };
+                fs.write_as(number, offset, WriteSource::Foreign(&data), ReservedAccess::Common)
+            };
+            assert_eq!(written.unwrap(), data.len());
             let end = (offset + length) as usize;
             if model.len() < end {
                 model.resize(end, 0);
@@ -141,12 +178,13 @@ fn agrees(mkfs: &[&str], seed: u64) {
     let crashed = image.dir.path().join("crashed");
     for round in 0..4 {
         let engine = open(&image.path());
+        let backing = OpenOptions::new().write(true).open(image.path()).unwrap();
         let block = u64::from(engine.geometry().block_size);
         let extents = engine.kind() == "ext4";
         let files: Vec<u32> = (0..FILES).map(|n| engine.walk(name(n).as_bytes()).unwrap().number).collect();
         for _ in 0..150 {
             let n = rng.roll(FILES as u64) as usize;
-            step(&engine, files[n], &mut models[n], &mut rng, block, extents);
+            step((&engine, &backing), files[n], &mut models[n], &mut rng, block, extents);
             if rng.roll(20) == 0 {
                 engine.sync().unwrap();
             }
@@ -375,15 +413,16 @@ fn threads_write_concurrently() {
     (0..8).for_each(|n| fs::write(image.mnt().join(name(n)), b"").unwrap());
     image.unmount();
     let engine = open(&image.path());
+    let backing = OpenOptions::new().write(true).open(image.path()).unwrap();
     std::thread::scope(|scope| {
         for n in 0..8_usize {
-            let engine = &engine;
+            let (engine, backing) = (&engine, &backing);
             scope.spawn(move || {
                 let number = engine.walk(name(n).as_bytes()).unwrap().number;
                 let mut rng = Rng(0x1234_5678_9abc_def1 + n as u64);
                 let mut model = Vec::new();
                 for round in 0..150 {
-                    step(engine, number, &mut model, &mut rng, 4096, true);
+                    step((engine, backing), number, &mut model, &mut rng, 4096, true);
                     if round % 30 == 0 {
                         engine.sync().unwrap();
                     }
@@ -411,7 +450,10 @@ fn write_back_keeps_timestamps() {
     };
     // New blocks, blocks written before, and both.
     for (offset, byte) in [(0, 1), (1000, 2), (3000, 3)] {
-        assert_eq!(fs.write_back(file, offset, &[byte; 5000], ReservedAccess::Common).unwrap(), 5000);
+        assert_eq!(
+            fs.write_back(file, offset, [byte; 5000][..].into(), ReservedAccess::Common).unwrap(),
+            5000
+        );
         assert_eq!((times(), fs.inode(file).unwrap().size), ((long_ago, long_ago), offset + 5000));
     }
     fs.sync().unwrap();

@@ -38,7 +38,7 @@ fn reserved_blocks_are_for_root() {
     let fill = |from: u64, rights| {
         let mut at = from;
         loop {
-            match fs.write_as(file, at, &data, rights) {
+            match fs.write_as(file, at, data[..].into(), rights) {
                 Ok(count) => at += count as u64,
                 Err(Error::NoSpace) => return at,
                 Err(error) => panic!("{error}"),
@@ -89,7 +89,7 @@ fn reserved_blocks_are_for_root() {
     let all = fill(users, ReservedAccess::Reserved);
     assert!(all >> 10 >= (users >> 10) + 16384 / 5 - 64, "{users} {all}");
     // Overwriting takes no new blocks.
-    assert_eq!(fs.write_as(file, 0, &data, ReservedAccess::Common).unwrap(), data.len());
+    assert_eq!(fs.write_as(file, 0, data[..].into(), ReservedAccess::Common).unwrap(), data.len());
 }
 
 #[test]

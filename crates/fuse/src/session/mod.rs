@@ -370,6 +370,13 @@ impl Agreed {
         &self.handle
     }
 
+    /// Sets up what takes the privileges that the process may drop before it serves. Called once the mount exists.
+    pub(crate) fn use_privileges(&mut self) {
+        if let Some(rings) = &mut self.rings {
+            rings.add_queues(&self.handle.shared.device);
+        }
+    }
+
     /// Starts the file system.
     ///
     /// # Errors

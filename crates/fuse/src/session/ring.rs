@@ -1,13 +1,13 @@
 //! The threads that serve io_uring queues. The rules of the protocol are described at
 //! [`transport::uring`](crate::transport::uring).
 
+mod prepared;
 mod requests;
 mod ring_pool;
 #[cfg(test)]
 mod tests;
 
 use std::io;
-use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, SyncSender};
@@ -17,17 +17,17 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 use shunt_fuse_abi::{InitFlags, Opcode, notify};
 
 use super::Handle;
-use crate::negotiate::{Config, RingBuffers};
+use crate::negotiate::RingBuffers;
 use crate::session::FileSystem;
 use crate::transport::Channel;
 use crate::transport::device::Device;
 use crate::transport::message::{Bytes, Message};
 use crate::transport::payload::Payload;
-use crate::transport::uring::{Entry, MemoryFile, Pages, Queue, QueueSizes, Ring, Starter, Work};
+use crate::transport::uring::{Entry, Pages, Queue, Ring, Starter, Work};
+pub(crate) use prepared::PreparedRings;
 use requests::{is_of_regular_file, waits_for_lock};
 use ring_pool::RingPool;
 
@@ -36,74 +36,6 @@ const NO_MEMORY_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// Marks the ids of [nudges](Server::nudge): even, and used neither by the kernel nor by retrieves.
 const NUDGE_ID_BASE: u64 = 1 << 61;
-
-/// Rings that are set up before the reply to INIT, so that every refusal is known before it.
-#[derive(Debug)]
-pub(crate) struct PreparedRings {
-    sizes: QueueSizes,
-    /// Rings of the first thread of each queue.
-    rings: Vec<Ring>,
-    /// Rings of all other threads.
-    pool: RingPool,
-    /// How the data of requests may be kept.
-    buffers: RingBuffers,
-    detour: Option<Arc<MemoryFile>>,
-}
-
-impl PreparedRings {
-    /// Sets up the first rings. With `ahead`, the rings of all threads that may ever exist are made now, and none later.
-    pub(crate) fn new(max_write: u32, ahead: bool, buffers: RingBuffers) -> io::Result<Self> {
-        crate::scheduling::remember();
-        let mut sizes = QueueSizes::new(crate::transport::uring::possible_processors()?, max_write);
-        let buffers = if sizes.kernel_agrees() { buffers } else { RingBuffers::PerEntry };
-        let zero_copy = buffers == RingBuffers::ZeroCopy;
-        // A system call filter may allow making rings but not entering them: find that out now.
-        let trial = Ring::new(zero_copy)?;
-        trial.start()?;
-        trial.submit()?;
-        let rings = (0..sizes.queues).map(|_| Ring::new(zero_copy)).collect::<io::Result<_>>()?;
-        let pool = match ahead {
-            true => Self::make_rings_ahead(&mut sizes, zero_copy)?,
-            false => RingPool::OnDemand { zero_copy },
-        };
-        let detour = if zero_copy { Some(MemoryFile::new()?) } else { None };
-        Ok(Self { sizes, rings, pool, buffers, detour })
-    }
-
-    /// Makes the rings of all entries but the first ones, so that no thread lacks a ring while requests wait for an entry; and
-    /// [one more](have_refused). Where fewer rings can be made, there are fewer entries.
-    fn make_rings_ahead(sizes: &mut QueueSizes, zero_copy: bool) -> io::Result<RingPool> {
-        let queues = usize::from(sizes.queues);
-        // Half of all descriptors are reserved for other uses.
-        let room = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize / 2);
-        let count = 1 + queues * (sizes.max_entries - 1);
-        let first = Ring::new(zero_copy)?;
-        let rings: Vec<_> = iter::once(first)
-            .chain(iter::repeat_with(|| Ring::new(zero_copy)).map_while(Result::ok))
-            .take(count.min(room))
-            .collect();
-        if rings.len() < count {
-            sizes.max_entries = 1 + (rings.len() - 1) / queues;
-            tracing::info!(
-                max_entries = sizes.max_entries,
-                "cannot create all io_uring rings: fewer requests per processor are served in parallel"
-            );
-        }
-        Ok(RingPool::ahead(rings))
-    }
-
-    /// Returns how the data of requests is to be kept.
-    pub(crate) fn buffers(&self) -> RingBuffers {
-        self.buffers
-    }
-
-    /// Adapts the configuration to these rings.
-    pub(crate) fn adapt(&self, config: &Config) -> Config {
-        let mut config = config.clone().request(InitFlags::OVER_IO_URING).max_write(self.sizes.max_write);
-        config.rings_ready = true;
-        config
-    }
-}
 
 /// The queues of a session, and the threads that serve them.
 #[derive(Debug, Default)]
@@ -178,7 +110,7 @@ impl Rings {
         &self,
         fs: &Arc<F>,
         handle: &Handle,
-        prepared: PreparedRings,
+        mut prepared: PreparedRings,
     ) -> io::Result<RingBuffers> {
         let starter: Starter = {
             let (fs, handle) = (fs.clone(), handle.clone());
@@ -187,21 +119,21 @@ impl Rings {
                 spawn(&fs, &handle, queue.clone(), ring, work, None)
             })
         };
-        self.stock.get_or_init(|| prepared.pool);
-        let (sizes, detour) = (&prepared.sizes, &prepared.detour);
-        let queues: Vec<_> =
-            (0..sizes.queues).map(|id| Queue::new(id, sizes, detour.clone(), starter.clone())).collect();
+        let device = &handle.shared.device;
+        prepared.add_queues(device);
+        let PreparedRings { sizes, rings, pool: stock, buffers, detour, pools } = prepared;
+        self.stock.get_or_init(|| stock);
+        let mut pools = pools.unwrap_or_default().into_iter();
+        let queues: Vec<_> = (0..sizes.queues)
+            .map(|id| Queue::new(id, &sizes, pools.next(), detour.clone(), starter.clone()))
+            .collect();
         let queues = self.queues.get_or_init(|| queues);
-        let mut buffers = prepared.buffers;
-        for (queue, ring) in queues.iter().zip(prepared.rings) {
+        for (queue, ring) in queues.iter().zip(rings) {
             let entry = queue.first_entry().ok_or(io::ErrorKind::OutOfMemory)?;
             let (report, registered) = mpsc::sync_channel(1);
-            let first = Some(First { buffers, report });
-            spawn(fs, handle, queue.clone(), ring, Work::Register(entry), first)?;
+            spawn(fs, handle, queue.clone(), ring, Work::Register(entry), Some(report))?;
             match registered.recv() {
-                // The kernel decides alike for all queues, unless it runs out of memory.
-                Ok(Ok(used)) => buffers = buffers.min(used),
-                Ok(Err(errno)) => return Err(errno.into()),
+                Ok(accepted) => accepted?,
                 Err(_) => return Err(io::Error::other("the thread of a ring ended")),
             }
         }
@@ -261,13 +193,8 @@ fn have_refused(device: &Device, stock: &RingPool) -> io::Result<()> {
     }
 }
 
-/// The instructions for the first thread of a queue.
-struct First {
-    /// How the data of requests may be kept.
-    buffers: RingBuffers,
-    /// Reports whether the first command was accepted, and how the data is kept.
-    report: SyncSender<Result<RingBuffers, Errno>>,
-}
+/// Reports whether the first entry of a queue was accepted.
+type Report = SyncSender<Result<(), Errno>>;
 
 fn spawn<F: FileSystem>(
     fs: &Arc<F>,
@@ -275,7 +202,7 @@ fn spawn<F: FileSystem>(
     queue: Arc<Queue>,
     ring: Ring,
     work: Work,
-    first: Option<First>,
+    first: Option<Report>,
 ) -> io::Result<()> {
     let rings = &handle.shared.rings;
     rings.threads.fetch_add(1, Ordering::Relaxed);
@@ -316,20 +243,17 @@ struct Server<F> {
 }
 
 impl<F: FileSystem> Server<F> {
-    fn run(self, work: Work, mut first: Option<First>) {
+    fn run(self, work: Work, mut first: Option<Report>) {
         crate::scheduling::bind(self.queue.id());
         if self.handle.negotiated().has(InitFlags::PASSTHROUGH) {
             crate::privilege::drop_fsetid().ok();
         }
         if let Err(error) = self.ring.lock().start() {
             tracing::warn!(%error, "cannot start an io_uring ring");
-            if let Some(first) = first {
-                first.report.send(Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))).ok();
+            if let Some(report) = first {
+                report.send(Err(errno_of(error))).ok();
             }
             return;
-        }
-        if let Some(first) = &mut first {
-            first.buffers = self.add_queue(first.buffers);
         }
         let mut next = Some(work);
         while let Some(work) = next.take().or_else(|| self.queue.next()) {
@@ -349,29 +273,8 @@ impl<F: FileSystem> Server<F> {
         }
     }
 
-    /// Creates the kernel's queue with a pool of buffers, where the kernel accepts it; otherwise the first entry creates it.
-    /// Returns how the data of requests is kept.
-    fn add_queue(&self, wanted: RingBuffers) -> RingBuffers {
-        let (device, id) = (&self.handle.shared.device, self.queue.id());
-        if wanted == RingBuffers::PerEntry {
-            return wanted;
-        }
-        let mut ring = self.ring.lock();
-        let pooled = self.queue.make_pool().map_err(errno_of).and_then(|pool| {
-            ring.add_queue(device, id, wanted == RingBuffers::ZeroCopy)?;
-            // If this fails for a zero-copy queue, its entries are refused, and `/dev/fuse` serves.
-            ring.add_pool(device, id, &pool)?;
-            self.queue.set_pool(pool);
-            Ok(wanted)
-        });
-        pooled.unwrap_or_else(|errno| {
-            tracing::warn!(%errno, queue = id, "cannot add a buffer pool to a ring queue");
-            RingBuffers::PerEntry
-        })
-    }
-
     /// Submits a command, and waits for the request in its completion.
-    fn fetch(&self, work: &Work, first: Option<First>) -> Result<Arc<Entry>, Errno> {
+    fn fetch(&self, work: &Work, first: Option<Report>) -> Result<Arc<Entry>, Errno> {
         let device = &self.handle.shared.device;
         let mut ring = self.ring.lock();
         self.queue.offered();
@@ -383,9 +286,7 @@ impl<F: FileSystem> Server<F> {
                 let submitted = ring.submit().map_err(errno_of);
                 let refused = submitted.err().or_else(|| ring.completion()?.err());
                 match first {
-                    Some(First { buffers, report }) => {
-                        report.send(refused.map_or(Ok(buffers), Err)).unwrap_or_default();
-                    }
+                    Some(report) => report.send(refused.map_or(Ok(()), Err)).unwrap_or_default(),
                     None => self.nudge(),
                 }
                 refused.map_or_else(|| ring.wait(), Err).map(|_| entry)

@@ -1,6 +1,7 @@
 //! Payloads of `read` and `write`: bytes in memory, in a pipe, in registered pages of the kernel, in a guest's memory, or a range
 //! of an open file that the transport splices.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
@@ -88,6 +89,45 @@ pub(crate) enum WriteSource<'a> {
     Guest(&'a GuestPayload),
 }
 
+/// The data of a `write` that is in the kernel's pages.
+#[derive(Debug, Clone, Copy)]
+pub struct KernelPages<'a>(&'a PagesPayload);
+
+impl KernelPages<'_> {
+    /// Returns the number of bytes to write.
+    pub fn len(&self) -> usize {
+        self.0.length
+    }
+
+    /// Reports whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes a range of the data to `file` at `offset`, without a copy in memory. Returns how many bytes were written: fewer only
+    /// where an error followed some progress (a full disk).
+    ///
+    /// # Errors
+    /// The error of `pwrite(2)` where nothing was written; EINVAL for a range beyond the data.
+    pub fn write_to(&self, range: Range<usize>, file: BorrowedFd<'_>, offset: u64) -> Result<usize, Errno> {
+        self.check(&range)?;
+        self.0.pages.transfer(file, offset, range)
+    }
+
+    /// Returns a range of the data, copied.
+    ///
+    /// # Errors
+    /// EIO where there are fewer bytes than the kernel announced, and after the reply; EINVAL for a range beyond the data.
+    pub fn to_bytes(&self, range: Range<usize>) -> Result<Vec<u8>, Errno> {
+        self.check(&range)?;
+        self.0.pages.bytes(range)
+    }
+
+    fn check(&self, range: &Range<usize>) -> Result<(), Errno> {
+        if range.start <= range.end && range.end <= self.len() { Ok(()) } else { Err(Errno::INVAL) }
+    }
+}
+
 /// The payload of a `write`: in memory, still in a pipe or in the kernel's pages, or in the memory of a guest.
 #[derive(Debug)]
 pub struct WriteData<'a> {
@@ -138,7 +178,7 @@ impl<'a> WriteData<'a> {
                 payload.pipe.read_exact(&mut bytes)?;
                 Ok(bytes.into())
             }
-            WriteSource::Pages(payload) => Ok(payload.pages.bytes(payload.length)?.into()),
+            WriteSource::Pages(payload) => Ok(payload.pages.bytes(0..payload.length)?.into()),
             #[cfg(feature = "virtiofs")]
             WriteSource::Guest(payload) => Ok(payload.to_vec()?.into()),
         }
@@ -154,7 +194,7 @@ impl<'a> WriteData<'a> {
         match self.source {
             #[cfg(feature = "virtiofs")]
             WriteSource::Guest(payload) => return payload.write_to(file, offset),
-            WriteSource::Pages(payload) => return payload.pages.transfer(file, offset, payload.length),
+            WriteSource::Pages(payload) => return payload.pages.transfer(file, offset, 0..payload.length),
             WriteSource::Slice(bytes) => return channel::write(file, offset, bytes),
             WriteSource::Pipe(payload) => {
                 let mut position = offset;
@@ -184,6 +224,15 @@ impl<'a> WriteData<'a> {
             }
         }
         Ok(done)
+    }
+
+    /// Returns access to parts of the data, for a server that writes it in several pieces, where it is still in the kernel's pages:
+    /// see [`Opened::zero_copy`](crate::Opened::zero_copy). `None` if it is elsewhere.
+    pub fn kernel_pages(&self) -> Option<KernelPages<'a>> {
+        match self.source {
+            WriteSource::Pages(payload) => Some(KernelPages(payload)),
+            _ => None,
+        }
     }
 
     /// Writes all bytes at the current end of `file`, which need not be open with O_APPEND. Returns the count as

@@ -23,7 +23,7 @@ use shunt_fuse::guardian::{Guardian, GuardianError, HandOver, Restart};
 use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_fuse::mount::{MountError, MountOptions, MountPoint, Unmount};
 use shunt_fuse::takeover::Takeover;
-use shunt_fuse::{Config, Connected, FileSystem, Handle, MountSessionError, Mounted, RingBuffers};
+use shunt_fuse::{Config, Connected, FileSystem, Handle, MountSessionError, Mounted};
 
 use crate::args::{BusyPollArg, MountArgs, TakeoverArg};
 use crate::control::{self, Control, SocketName, VolumeAsk};
@@ -362,12 +362,7 @@ fn wait(mounted: Mounted, args: &MountArgs) -> Result<()> {
 fn configured<F>(service: &Service<F>, args: &MountArgs) -> Config {
     let busy_poll = args.busy_poll == BusyPollArg::Auto;
     let config = service.config.clone().busy_poll(busy_poll).transport(args.transport.into());
-    // The rings of a process that shows an image cannot do more than it needs: it has the data in memory.
-    let buffers = match service.sandbox {
-        Some(SandboxKind::Image { .. }) => RingBuffers::PerEntry,
-        _ => args.ring_buffers.into(),
-    };
-    let config = config.max_readahead(args.read_ahead).ring_buffers(buffers);
+    let config = config.max_readahead(args.read_ahead).ring_buffers(args.ring_buffers.into());
     let config = if args.no_splice { config.splice(false) } else { config };
     // A sandboxed process can create no rings, so all of them are created ahead.
     let config = config.rings_ahead(service.sandbox.is_some());

@@ -19,6 +19,7 @@ mod unmount;
 mod write_timestamps;
 mod writeback_limits;
 mod writes;
+mod zero_copy;
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;

@@ -323,7 +323,7 @@ impl Channel for Entry {
     fn reply(&self, unique: u64, result: Result<(), Errno>, parts: &[&[u8]]) -> io::Result<()> {
         let length = parts.iter().map(|part| part.len()).sum();
         if let Some(pages) = self.pages_to_fill(unique).filter(|_| length > 0 && result.is_ok()) {
-            let filled = pages.fill(parts);
+            let filled = pages.fill(0, parts);
             return self.answer(unique, |_| filled);
         }
         self.answer(unique, |inner| {
@@ -347,7 +347,7 @@ impl Channel for Entry {
     fn reply_file(&self, unique: u64, range: &FileRange) -> io::Result<()> {
         let length = range.length as usize;
         if let Some(pages) = self.pages_to_fill(unique) {
-            let filled = pages.transfer(range.file.as_fd(), range.offset, length);
+            let filled = pages.transfer(range.file.as_fd(), range.offset, 0..length);
             return self.answer(unique, |_| filled);
         }
         self.answer(unique, |inner| range.read(inner.room(&self.queue, length).ok_or(Errno::IO)?))

@@ -30,6 +30,7 @@ mod sizes;
 
 pub(crate) use entry::{Entry, Received};
 pub(crate) use pages::{MemoryFile, Pages, PagesPayload};
+pub(crate) use payload_pool::PayloadPool;
 pub(crate) use queue::{Queue, Starter, Work};
 pub(crate) use ring::Ring;
 pub(crate) use sizes::{QueueSizes, possible_processors};

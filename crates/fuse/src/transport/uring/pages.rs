@@ -1,6 +1,7 @@
 //! Zero copy (Linux 7.3): the pages of a READ or WRITE, which the kernel registers with the ring of the thread that received the
 //! request. Their bytes move between the pages and a file by commands of that ring, and the server never sees them.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
@@ -18,7 +19,7 @@ use crate::transport::channel;
 struct Job {
     file: OwnedFd,
     offset: u64,
-    length: usize,
+    range: Range<usize>,
     report: SyncSender<Result<usize, Errno>>,
 }
 
@@ -58,44 +59,55 @@ impl Pages {
         self.direction
     }
 
-    /// Moves up to `length` bytes between the pages and `file` at `offset`; fewer at the end of the file, or where an error
-    /// followed some progress.
+    /// Moves a range of the request's data between the pages and `file` at `offset`; less at the end of the file, or where an
+    /// error followed some progress. Returns how many bytes were moved.
     ///
     /// # Errors
     /// Those of `pread(2)` and `pwrite(2)`; EIO where the request has been answered already.
-    pub(crate) fn transfer(&self, file: BorrowedFd<'_>, offset: u64, length: usize) -> Result<usize, Errno> {
+    pub(crate) fn transfer(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        range: Range<usize>,
+    ) -> Result<usize, Errno> {
         // The files of some pseudo file systems have no operation for memory of the kernel.
-        match (self.transfer_directly(file, offset, length), self.direction) {
+        match (self.transfer_directly(file, offset, range.clone()), self.direction) {
             (Err(Errno::FAULT), Direction::FromFile) => {
-                let mut bytes = vec![0; length];
+                let mut bytes = vec![0; range.len()];
                 let count = channel::read(file, offset, &mut bytes)?;
-                self.fill(&[&bytes[..count]])
+                self.fill(range.start, &[&bytes[..count]])
             }
-            (Err(Errno::FAULT), Direction::IntoFile) => channel::write(file, offset, &self.bytes(length)?),
+            (Err(Errno::FAULT), Direction::IntoFile) => channel::write(file, offset, &self.bytes(range)?),
             (moved, _) => moved,
         }
     }
 
-    fn transfer_directly(&self, file: BorrowedFd<'_>, offset: u64, length: usize) -> Result<usize, Errno> {
+    fn transfer_directly(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        range: Range<usize>,
+    ) -> Result<usize, Errno> {
         if thread::current().id() == self.receiver.id() {
             // Only this thread sends the reply.
             let is_open = self.jobs.lock().is_some();
-            return if is_open { self.perform(file, offset, length) } else { Err(Errno::IO) };
+            return if is_open { self.perform(file, offset, range) } else { Err(Errno::IO) };
         }
         let file = rustix::io::fcntl_dupfd_cloexec(file, 0)?;
         let (report, result) = mpsc::sync_channel(1);
-        self.jobs.lock().as_mut().ok_or(Errno::IO)?.push(Job { file, offset, length, report });
+        self.jobs.lock().as_mut().ok_or(Errno::IO)?.push(Job { file, offset, range, report });
         self.wake();
         // Without a result: the session has ended.
         result.recv().unwrap_or(Err(Errno::IO))
     }
 
-    fn perform(&self, file: BorrowedFd<'_>, offset: u64, length: usize) -> Result<usize, Errno> {
-        self.ring.lock().transfer(self.direction, file, offset, length)
+    fn perform(&self, file: BorrowedFd<'_>, offset: u64, range: Range<usize>) -> Result<usize, Errno> {
+        self.ring.lock().transfer(self.direction, file, offset, range)
     }
 
-    /// Fills the pages of a READ with bytes in memory, for a reply that is not a range of a file: by way of a file in memory.
-    pub(crate) fn fill(&self, parts: &[&[u8]]) -> Result<usize, Errno> {
+    /// Fills the pages of a READ, from byte `start` of its data on, with bytes in memory, for a reply that is not a range of a file:
+    /// by way of a file in memory.
+    pub(crate) fn fill(&self, start: usize, parts: &[&[u8]]) -> Result<usize, Errno> {
         let file = self.detour.0.lock();
         let mut length = 0;
         for part in parts {
@@ -105,15 +117,16 @@ impl Pages {
                 return Err(Errno::NOSPC);
             }
         }
-        self.transfer_directly(file.as_fd(), 0, length)
+        self.transfer_directly(file.as_fd(), 0, start..start + length)
     }
 
-    /// Returns the bytes of a WRITE, for a server that needs them: by way of a file in memory.
-    pub(crate) fn bytes(&self, length: usize) -> Result<Vec<u8>, Errno> {
+    /// Returns a range of the bytes of a WRITE, for a server that needs them: by way of a file in memory.
+    pub(crate) fn bytes(&self, range: Range<usize>) -> Result<Vec<u8>, Errno> {
+        let length = range.len();
         let file = self.detour.0.lock();
         let mut bytes = vec![0; length];
         // The file may still have bytes of an earlier request.
-        if self.transfer_directly(file.as_fd(), 0, length)? != length {
+        if self.transfer_directly(file.as_fd(), 0, range)? != length {
             return Err(Errno::IO);
         }
         if channel::read(file.as_fd(), 0, &mut bytes)? == length { Ok(bytes) } else { Err(Errno::IO) }
@@ -122,8 +135,8 @@ impl Pages {
     /// Performs the transfers that other threads wait for. Called by the receiver only.
     pub(crate) fn run_jobs(&self) {
         let jobs = self.jobs.lock().as_mut().map(std::mem::take).unwrap_or_default();
-        for Job { file, offset, length, report } in jobs {
-            report.send(self.perform(file.as_fd(), offset, length)).ok();
+        for Job { file, offset, range, report } in jobs {
+            report.send(self.perform(file.as_fd(), offset, range)).ok();
         }
     }
 

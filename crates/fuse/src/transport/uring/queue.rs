@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -29,8 +29,8 @@ pub(crate) struct Queue {
     id: u16,
     payload: usize,
     max_entries: usize,
-    /// The payload buffers of all entries, where the kernel has accepted a pool. Set before the first entry is registered.
-    pool: OnceLock<Arc<PayloadPool>>,
+    /// The payload buffers of all entries, where the kernel has accepted a pool.
+    pool: Option<Arc<PayloadPool>>,
     /// For bytes in memory of zero-copy requests; none without zero copy.
     detour: Option<Arc<MemoryFile>>,
     /// Number of entries that the kernel may fill.
@@ -63,6 +63,7 @@ impl Queue {
     pub(crate) fn new(
         id: u16,
         sizes: &QueueSizes,
+        pool: Option<Arc<PayloadPool>>,
         detour: Option<Arc<MemoryFile>>,
         starter: Starter,
     ) -> Arc<Self> {
@@ -70,7 +71,7 @@ impl Queue {
             id,
             payload: sizes.payload(),
             max_entries: sizes.max_entries,
-            pool: OnceLock::new(),
+            pool,
             detour,
             available: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
@@ -92,22 +93,12 @@ impl Queue {
 
     /// Returns the pool of payload buffers. Without one, each entry has a buffer of its own.
     pub(crate) fn pool(&self) -> Option<&Arc<PayloadPool>> {
-        self.pool.get()
+        self.pool.as_ref()
     }
 
     /// Returns the file in memory for zero-copy requests; none without zero copy.
     pub(crate) fn detour(&self) -> Option<&Arc<MemoryFile>> {
         self.detour.as_ref()
-    }
-
-    /// Makes a pool with a buffer for each entry.
-    pub(crate) fn make_pool(&self) -> io::Result<Arc<PayloadPool>> {
-        PayloadPool::new(self.payload, self.max_entries)
-    }
-
-    /// Lets the entries use a pool that the kernel has accepted.
-    pub(crate) fn set_pool(&self, pool: Arc<PayloadPool>) {
-        self.pool.set(pool).ok();
     }
 
     pub(crate) fn progress(&self) -> u64 {

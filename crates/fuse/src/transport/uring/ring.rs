@@ -2,6 +2,7 @@
 //! and, for zero copy, to transfers between registered pages and a file.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::thread;
 use std::time::Duration;
@@ -106,7 +107,8 @@ impl Ring {
         self.push(&command);
     }
 
-    /// Moves up to `length` bytes between the pages of a zero-copy request and `file` at `offset`.
+    /// Moves a range of the data of a zero-copy request between its pages and `file` at `offset`; less at the end of the file, or
+    /// where an error followed some progress. Returns how many bytes were moved.
     ///
     /// # Errors
     /// Those of `pread(2)` and `pwrite(2)` where nothing was moved.
@@ -115,13 +117,14 @@ impl Ring {
         direction: Direction,
         file: BorrowedFd<'_>,
         offset: u64,
-        length: usize,
+        range: Range<usize>,
     ) -> Result<usize, Errno> {
+        let length = range.len();
         let fd = Fd(file.as_raw_fd());
         let (mut done, mut tries) = (0, 0);
         while done < length {
             // Addresses of registered pages begin at zero.
-            let at = std::ptr::without_provenance_mut(done);
+            let at = std::ptr::without_provenance_mut(range.start + done);
             let (rest, position) = ((length - done) as u32, offset + done as u64);
             let command = match direction {
                 Direction::FromFile => {
@@ -272,7 +275,7 @@ mod tests {
         let Some(mut ring) = ring(false) else { return };
         assert_restricted(&mut ring);
         let file = File::open("/dev/zero").unwrap();
-        assert_eq!(ring.transfer(Direction::FromFile, file.as_fd(), 0, 1), Err(Errno::ACCESS));
+        assert_eq!(ring.transfer(Direction::FromFile, file.as_fd(), 0, 0..1), Err(Errno::ACCESS));
     }
 
     #[test]
@@ -282,7 +285,7 @@ mod tests {
         // The kernel has registered none.
         let file = File::options().read(true).write(true).open("/dev/zero").unwrap();
         for direction in [Direction::FromFile, Direction::IntoFile] {
-            assert_eq!(ring.transfer(direction, file.as_fd(), 0, 1), Err(Errno::FAULT));
+            assert_eq!(ring.transfer(direction, file.as_fd(), 0, 0..1), Err(Errno::FAULT));
         }
     }
 }

@@ -67,6 +67,10 @@ impl Device for BlockDevice {
     fn backing_offset(&self, offset: u64, length: u64) -> Option<u64> {
         self.bytes.backing_offset(offset, length)
     }
+
+    fn writable_offset(&self, offset: u64, length: u64) -> Option<u64> {
+        self.bytes.writable_offset(offset, length)
+    }
 }
 
 #[cfg(test)]
