@@ -127,15 +127,23 @@ impl Mount {
         patiently(|| run_for(60, binary::command(&["umount"]).arg(&self.at)))
     }
 
+    /// Returns the output of `shunt stat`.
+    ///
+    /// # Panics
+    /// If the daemon does not reply.
+    #[track_caller]
+    pub fn stat(&self) -> serde_json::Value {
+        let stat = run_for(20, binary::command(&["stat", "--json"]).arg(&self.at)).ok();
+        serde_json::from_str(&stat).expect("JSON")
+    }
+
     /// Returns the daemon's pid from `shunt stat`.
     ///
     /// # Panics
     /// If the daemon does not reply.
     #[track_caller]
     pub fn pid(&self) -> u32 {
-        let stat = run_for(20, binary::command(&["stat", "--json"]).arg(&self.at)).ok();
-        let stat: serde_json::Value = serde_json::from_str(&stat).expect("JSON");
-        stat["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a pid")
+        self.stat()["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a pid")
     }
 }
 

@@ -4,8 +4,8 @@ use std::fs;
 
 use serde_json::Value;
 use shunt_test_support::rings::{self, SwitchedOff};
-use shunt_test_support::{needs_mount, requirement, run};
-use shunt_tests::{Image, binary};
+use shunt_test_support::{needs_mount, requirement};
+use shunt_tests::Image;
 
 /// Creating and removing names is faster over io_uring: it is used if the kernel has it enabled, and its absence is no error.
 #[test]
@@ -15,8 +15,7 @@ fn rings_are_taken_where_there_are() {
     let image = Image::make(&[], 16).unwrap();
     let transport = || {
         let mount = image.by_shunt(&["--transport", "auto"]);
-        let stat: Value =
-            serde_json::from_str(&run(binary::command(&["stat", "--json"]).arg(mount.at())).ok()).unwrap();
+        let stat = mount.stat();
         mount.umount().ok();
         (stat["transport"].clone(), stat["transport_reason"].clone())
     };

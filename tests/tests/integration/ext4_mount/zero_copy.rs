@@ -6,16 +6,10 @@ use std::path::Path;
 
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use serde_json::Value;
-use shunt_test_support::{needs_mount, requirement, rings, run};
-use shunt_tests::image::Mount;
-use shunt_tests::rng::Rng;
-use shunt_tests::{Image, binary};
+use shunt_test_support::{needs_mount, requirement, rings};
+use shunt_tests::{Image, Rng};
 
 const FILE_BYTES: usize = 6 << 20;
-
-fn stat(mount: &Mount) -> Value {
-    serde_json::from_str(&run(binary::command(&["stat", "--json"]).arg(mount.at())).ok()).unwrap()
-}
 
 /// The protocol of this version of Linux offers zero copy.
 fn is_offered(stat: &Value) -> bool {
@@ -45,7 +39,7 @@ fn follows_a_model(mkfs: &[&str]) {
     let kept = rings::keep();
     let mount = image.by_shunt(&["--transport", "uring"]);
     drop(kept);
-    let before = stat(&mount);
+    let before = mount.stat();
     if !is_offered(&before) {
         return eprintln!("SKIP zero copy: this kernel does not offer it");
     }
@@ -60,7 +54,8 @@ fn follows_a_model(mkfs: &[&str]) {
     for round in 0..60 {
         let n = rng.below(2);
         let at = rng.below(FILE_BYTES - 1);
-        let length = 1 + rng.below([5, 9_000, 1 << 20][rng.below(3)].min(FILE_BYTES - at));
+        let longest = [5, 9_000, 1 << 20][rng.below(3)];
+        let length = 1 + rng.below(longest.min(FILE_BYTES - at));
         if rng.below(8) == 0 {
             let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             fallocate(&files[n], hole, at as u64, length as u64).unwrap();
@@ -81,7 +76,7 @@ fn follows_a_model(mkfs: &[&str]) {
     for (path, model) in paths.iter().zip(&models) {
         assert!(read_from_image(path) == *model);
     }
-    let transferred = &stat(&mount)["transferred"];
+    let transferred = &mount.stat()["transferred"];
     let count = |name: &str| transferred[name].as_u64().unwrap();
     assert_eq!(count("zero_copied_bytes"), count("read_bytes") + count("written_bytes"), "{transferred}");
     mount.umount().ok();
