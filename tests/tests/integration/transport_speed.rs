@@ -27,7 +27,7 @@ const WAYS: [(&str, &[&str]); 6] = [
     ("passthrough", &[]),
 ];
 
-/// The same for an image, which is never passed through.
+/// Names and options for mounts of an image, which is never passed through.
 const IMAGE_WAYS: [(&str, &[&str]); 4] = [
     ("/dev/fuse, spliced", &["--transport=dev"]),
     ("/dev/fuse, copied", &["--transport=dev", "--no-splice"]),

@@ -1,5 +1,5 @@
-//! What a session needs for io_uring and can only set up early: rings before INIT is answered, so that every refusal is known by
-//! then, and queues with pools after it, while the process still has its privileges.
+//! The early set-up of io_uring: rings before INIT is answered, so that every refusal is known by then, and queues with pools after
+//! it, while the process still has its privileges.
 
 use std::io;
 use std::iter;
@@ -51,7 +51,7 @@ impl PreparedRings {
     }
 
     /// Makes the rings of all entries but the first ones, so that no thread lacks a ring while requests wait for an entry; and
-    /// [one more](have_refused). Where fewer rings can be made, there are fewer entries.
+    /// [one more](super::have_refused). Where fewer rings can be made, there are fewer entries.
     fn make_rings_ahead(sizes: &mut QueueSizes, zero_copy: bool) -> io::Result<RingPool> {
         let queues = usize::from(sizes.queues);
         // Half of all descriptors are reserved for other uses.
