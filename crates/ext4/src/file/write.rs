@@ -199,13 +199,14 @@ impl Filesystem {
         let at = start << self.geometry.block_bits;
         let end = within + range.len() as u64;
         let behind = end.next_multiple_of(size) - end;
-        if let WriteSource::Bytes(bytes) = data
-            && (within > 0 || behind > 0)
-            && range.len() <= MAX_JOINED_BYTES
-        {
-            let mut whole = vec![0; (end + behind) as usize];
-            whole[within as usize..end as usize].copy_from_slice(&bytes[range]);
-            return Ok(device.write_at(at, &whole)?);
+        let joins = (within > 0 || behind > 0) && range.len() <= MAX_JOINED_BYTES;
+        match data {
+            WriteSource::Bytes(bytes) if joins => {
+                let mut whole = vec![0; (end + behind) as usize];
+                whole[within as usize..end as usize].copy_from_slice(&bytes[range]);
+                return Ok(device.write_at(at, &whole)?);
+            }
+            _ => {}
         }
         if within > 0 {
             device.write_at(at, &vec![0; within as usize])?;
