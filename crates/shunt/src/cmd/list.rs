@@ -1,5 +1,6 @@
 //! `shunt list`: combines the mount table with the replies of the daemons.
 
+use std::fs;
 use std::io::{self, Write};
 
 use shunt_fuse::mount::MountInfo;
@@ -38,7 +39,9 @@ fn entry(info: &MountInfo, answer: QueryResult<Hello>) -> Entry {
         QueryResult::NoDaemon => entry,
         // Mount point (a mount can be moved), source and kind come from the kernel's table, which is authoritative.
         QueryResult::Answer(hello) => {
-            Entry { mountpoint: entry.mountpoint, source: entry.source, kind: entry.kind, ..hello.entry }
+            let image = backing_file(&entry.source).filter(|image| *image == hello.entry.source);
+            let source = image.unwrap_or(entry.source);
+            Entry { mountpoint: entry.mountpoint, source, kind: entry.kind, ..hello.entry }
         }
         QueryResult::Silent(pid, error) => {
             let line = format!("the daemon of {} does not answer: {error}", entry.mountpoint);
@@ -46,6 +49,13 @@ fn entry(info: &MountInfo, answer: QueryResult<Hello>) -> Entry {
             Entry { pid: pid.map(|pid| pid.as_raw_nonzero().get() as u32), ..entry }
         }
     }
+}
+
+/// The file behind a loop device.
+fn backing_file(device: &str) -> Option<String> {
+    let name = device.strip_prefix("/dev/loop")?;
+    let file = fs::read_to_string(format!("/sys/block/loop{name}/loop/backing_file")).ok()?;
+    Some(file.trim_end_matches('\n').to_owned())
 }
 
 /// The entry of a mount according to the mount table alone.

@@ -12,6 +12,7 @@ mod reserved_blocks;
 mod sandbox;
 mod seek_hole;
 mod size_limits;
+mod syncfs;
 mod third_party_suites;
 mod transport;
 mod tree_snapshot;

@@ -19,6 +19,7 @@ use super::{Ext4MountArgs, Image, data, memory, read_times, survey};
 use crate::args::ErrorsArg;
 use crate::cmd::serve_by_mode;
 use crate::error::{Result, failed, usage};
+use crate::files;
 use crate::report::counters::Ext4Report;
 use crate::sandbox;
 use crate::serve::{self, BeforeSandbox, Block, FsStatus, SandboxKind, Service, Source};
@@ -178,10 +179,26 @@ fn fs_status(ext4: &Ext4) -> FsStatus {
     FsStatus { nodes: ext4.known_inodes(), ext4: Some(report), ..FsStatus::default() }
 }
 
-/// The block device for a `fuseblk` mount, if the file system is all of it and the user is root.
+/// The block device for a `fuseblk` mount, if the file system is all of it and the user is root. A writable image file gets a loop
+/// device: only to such a mount the kernel passes `syncfs` on, and its `umount` waits for the last commit.
 fn block(image: &mut Image, survey: &Survey) -> Option<Block> {
-    let claim = image.claim.take()?;
     let whole = rustix::process::geteuid().is_root() && survey.part.is_none();
+    let Some(claim) = image.claim.take() else {
+        return if whole && survey.writable { over_loop(image, survey) } else { None };
+    };
     let path = fs::canonicalize(&image.path).ok().filter(|_| whole);
     Some(Block::new(claim, path.map(|path| (path, survey.block_size))))
+}
+
+fn over_loop(image: &Image, survey: &Survey) -> Option<Block> {
+    // Opened again: a lock on the image must end with this daemon, not with the loop device.
+    let reopened = || fs::File::options().read(true).write(true).open(files::path_of(&image.file));
+    let attached = reopened().and_then(shunt_extmap::attach_writable);
+    let block = attached.and_then(|device| Block::over_loop(device, survey.block_size));
+    let inform = |error: &io::Error| {
+        tracing::info!(
+            "`syncfs` will not wait for changes to be durable: cannot attach a loop device: {error}"
+        );
+    };
+    block.inspect_err(inform).ok()
 }
