@@ -80,9 +80,9 @@ impl RuleSet {
         }
         let child_candidates = || children.into_iter().flat_map(ChildRules::candidates);
         let child_rules = || {
-            children.into_iter().flat_map(|children| {
-                children.candidates().iter().map(|candidate| children.rule(candidate))
-            })
+            children
+                .into_iter()
+                .flat_map(|children| children.candidates().iter().map(|candidate| children.rule(candidate)))
         };
         let mut owners = Vec::new();
         for owner in candidates.iter().filter_map(|Candidate { owners, .. }| owners.as_ref()).flatten() {

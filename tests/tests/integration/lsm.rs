@@ -1,5 +1,7 @@
 //! Rules enforced by the kernel through the `bpf` security module, as in the lab (`lab/policy`).
 
+mod changes;
+
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::{self, File};
