@@ -203,66 +203,90 @@ impl Mounted {
         paths
     }
 
-    /// Returns the requests that repeated refusals of an operation make, by name.
-    fn requests(&self, operation: impl Fn() -> Option<Errno>, refused: Errno) -> BTreeMap<String, u64> {
-        const ROUNDS: u64 = 10;
-        let mut least: Option<BTreeMap<String, u64>> = None;
-        // Files that were closed before are released at any time.
-        for _ in 0..5 {
-            let before = asked(&self.fixture);
-            for _ in 0..ROUNDS {
-                assert_eq!(operation(), Some(refused));
-            }
-            let mut requests = asked(&self.fixture);
-            requests.retain(|name, count| {
-                *count -= before.get(name).copied().unwrap_or(0);
-                *count > 0
-            });
-            if least.as_ref().is_none_or(|least| requests.len() < least.len()) {
-                least = Some(requests);
-            }
-        }
-        least.unwrap().into_iter().map(|(name, count)| (name, count.div_ceil(ROUNDS))).collect()
-    }
-
-    /// Runs every operation as every user in every directory, and returns the results.
+    /// Runs every operation as both users in every directory, and returns the results.
     fn results(&self) -> BTreeMap<String, Option<Errno>> {
         let mut results = BTreeMap::new();
+        let mut refusals = Vec::new();
         let dirs = DIRS.into_iter().filter(|dir| *dir != "shared").map(|dir| (dir, ""));
-        for (dir, prefix) in dirs.chain([("shared", "secret"), ("shared", "plain")]) {
-            let creations = CREATIONS.into_iter().map(|operation| (operation, true));
-            let all = CHANGES.into_iter().map(|operation| (operation, false)).chain(creations);
-            for (id, ((name, operation), creates)) in all.enumerate() {
+        for (dir, prefix) in dirs.chain([("shared", "secret")]) {
+            for (id, (name, operation)) in CHANGES.into_iter().chain(CREATIONS).enumerate() {
                 for user in [ONE, OTHER] {
                     let paths = self.paths(dir, prefix, user, id);
-                    // Another user's use caches what is hidden from this one.
+                    // The use by another user caches what is hidden from this one.
                     User::new(ONE).run(|| fs::symlink_metadata(&paths.file).unwrap());
-                    let run = || User::new(user).run(|| errno(operation(&paths)));
-                    let result = run();
+                    let result = User::new(user).run(|| errno(operation(&paths)));
                     let case = format!("{dir}/{prefix} {name} by {user}");
                     if let (Some(refused), true) = (result, user == OTHER) {
-                        let requests = self.requests(run, refused);
-                        eprintln!("{case}: {refused:?}, requests {requests:?}");
-                        self.check_requests(&case, refused, &requests, creates);
+                        let allowed = allowed_requests(&case, refused, id >= CHANGES.len());
+                        refusals.push(Refusal { case: case.clone(), paths, operation, refused, allowed });
                     }
                     results.insert(case, result);
                 }
             }
         }
+        if self.in_kernel {
+            refusals.sort_by_key(|refusal| refusal.allowed);
+            refusals.chunk_by(|a, b| a.allowed == b.allowed).for_each(|alike| self.check_requests(alike));
+        }
         results
     }
 
-    /// Fails if a refusal reached the daemon, other than by the lookup of a new name.
-    fn check_requests(&self, case: &str, refused: Errno, requests: &BTreeMap<String, u64>, creates: bool) {
-        // The daemon alone compares the rules of two places, and knows those of a new name among others.
-        let by_daemon =
-            refused == Errno::XDEV || (case.starts_with("shared/secret") && refused == Errno::ACCESS);
-        if !self.in_kernel || by_daemon {
-            return;
+    /// Fails if refusals make other requests than those allowed.
+    fn check_requests(&self, refusals: &[Refusal]) {
+        let Some(allowed) = refusals[0].allowed else { return };
+        let mut before = asked(&self.fixture);
+        // Files that were closed before are released at any time.
+        for round in 0.. {
+            User::new(OTHER).run(|| {
+                for refusal in refusals {
+                    assert_eq!(
+                        errno((refusal.operation)(&refusal.paths)),
+                        Some(refusal.refused),
+                        "{}",
+                        refusal.case
+                    );
+                }
+            });
+            let after = asked(&self.fixture);
+            let more = after.iter().filter(|(name, count)| before.get(*name) != Some(count));
+            let requests: Vec<&String> = more.map(|(name, _)| name).collect();
+            eprintln!("{} refusals: requests {requests:?}", refusals.len());
+            if requests.iter().all(|name| allowed == name.as_str()) {
+                return;
+            }
+            assert!(
+                round < 3,
+                "{requests:?} by {:#?}",
+                refusals.iter().map(|refusal| &refusal.case).collect::<Vec<_>>()
+            );
+            before = after;
         }
-        let allowed = |name: &String| creates && name.eq_ignore_ascii_case("lookup");
-        assert!(requests.keys().all(allowed), "{case}: {requests:?}");
     }
+}
+
+/// An operation that user 2001 is refused.
+struct Refusal {
+    case: String,
+    paths: Paths,
+    operation: fn(&Paths) -> io::Result<()>,
+    refused: Errno,
+    /// The request that it may make, or an empty string; `None` if the daemon decides.
+    allowed: Option<&'static str>,
+}
+
+/// Returns the request that the kernel makes for a refused operation.
+fn allowed_requests(case: &str, refused: Errno, creates: bool) -> Option<&'static str> {
+    // The daemon alone compares the rules of two places, and knows those of one new name among others.
+    if refused == Errno::XDEV || (case.starts_with("shared/secret") && refused == Errno::ACCESS) {
+        return None;
+    }
+    Some(match creates {
+        // The kernel looks up a new name before the hook,
+        true => "lookup",
+        // and reads the capabilities of a file whose owner changes.
+        false if case.contains(" chown") => "getxattr",
+        false => "",
+    })
 }
 
 /// Returns the error that the rules give user 2001.
