@@ -40,7 +40,10 @@ const CASES: [(&str, &[(&str, u8)]); 17] = [
     ("path = \"/**\"\nop = \"write\"\naction = \"deny\"", &[("/", 0), ("/a", 0)]),
     ("path = \"/**\"\naction = \"hide\"\nexcept = { uid = 6 }", &[("/", 13), ("/a/b", 13)]),
     ("path = \"/**/in\"\naction = \"read-only\"", &[("/", 0), ("/a", 0), ("/a/in", 0)]),
-    ("path = \"/a/**/in/*\"\naction = \"read-only\"", &[("/a", 0), ("/a/in", 30), ("/a/b/in", 30), ("/in", 0)]),
+    (
+        "path = \"/a/**/in/*\"\naction = \"read-only\"",
+        &[("/a", 0), ("/a/in", 30), ("/a/b/in", 30), ("/in", 0)],
+    ),
     ("path = \"*.jpg\"\naction = \"deny\"", &[("/", 0), ("/a", 0)]),
     ("path = \"?*\"\naction = \"deny\"", &[("/", 0)]),
     ("path = \"/{uid}/**\"\naction = \"deny\"", &[("/", 0), ("/5", 13), ("/7", 0)]),
@@ -94,7 +97,8 @@ fn only_what_every_name_fails_with_is_refused() {
     let mut refused = 0;
     for rules in CASES.into_iter().map(|(rules, _)| rules).chain(more) {
         let policy = parse(rules);
-        for path in ["/", "/a", "/a/b", "/a/in", "/a/b/in", "/b", "/5", "/5/a", "/red", "/a/red", "/a/red/5"] {
+        for path in ["/", "/a", "/a/b", "/a/in", "/a/b/in", "/b", "/5", "/5/a", "/red", "/a/red", "/a/red/5"]
+        {
             let directory = policy.match_path(path.as_bytes());
             for (uid, gid) in (0..14).flat_map(|uid| (0..8).map(move |gid| (uid, gid))) {
                 let error = error_inside(&directory, uid, gid);
@@ -104,7 +108,10 @@ fn only_what_every_name_fails_with_is_refused() {
                     let caller = KnownCaller::new(uid, gid).with_groups(groups);
                     for name in NAMES {
                         let decided = error_of(&directory, name, &caller);
-                        assert!(error == 0 || error == decided, "{rules}: {path}/{name} {uid} {gid}: {decided}");
+                        assert!(
+                            error == 0 || error == decided,
+                            "{rules}: {path}/{name} {uid} {gid}: {decided}"
+                        );
                     }
                 }
             }
