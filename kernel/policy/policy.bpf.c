@@ -28,15 +28,18 @@ static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 
 /* Fields read from kernel structures; their offsets are relocated at load time (CO-RE). */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-struct super_block { __u32 s_dev; };
-struct inode { unsigned short i_mode; struct super_block *i_sb; };
+typedef struct { __u32 val; } kuid_t;
+typedef struct { __u32 val; } kgid_t;
+typedef struct { __u64 val; } kernel_cap_t;
+struct super_block { __u32 s_dev; unsigned long s_flags; };
+struct inode { unsigned short i_mode; kuid_t i_uid; kgid_t i_gid; struct super_block *i_sb; };
 struct fuse_inode { struct inode inode; __u64 nodeid; };
 struct dentry { struct inode *d_inode; };
 struct path { struct dentry *dentry; };
+struct iattr { unsigned int ia_valid; kuid_t ia_uid; kgid_t ia_gid; };
 struct file { unsigned int f_mode; struct inode *f_inode; };
-typedef struct { __u32 val; } kuid_t;
-typedef struct { __u32 val; } kgid_t;
-struct cred { kuid_t fsuid; kgid_t fsgid; };
+struct user_namespace { int level; };
+struct cred { kuid_t fsuid; kgid_t fsgid; kernel_cap_t cap_effective; struct user_namespace *user_ns; };
 struct task_struct { const struct cred *cred; };
 #pragma clang attribute pop
 
@@ -48,6 +51,14 @@ struct task_struct { const struct cred *cred; };
 #define MAY_APPEND 8
 #define FMODE_READ 1
 #define FMODE_WRITE 2
+#define ATTR_UID (1 << 1)
+#define ATTR_GID (1 << 2)
+#define ATTR_SIZE (1 << 3)
+#define ATTR_FORCE (1 << 9)
+#define ATTR_FILE (1 << 13)
+#define SB_POSIXACL (1 << 16)
+#define CAP_CHOWN 0
+#define CAP_FOWNER 3
 
 char _license[] SEC("license") = "GPL";
 
@@ -213,4 +224,196 @@ long policy_follow_link(__u64 *ctx)
 	struct inode *inode = (struct inode *)ctx[1];
 
 	return refusal(inode, OP(LOOKUP), 0);
+}
+
+/*
+ * Changes. The daemon checks every change as well, so these hooks only spare it
+ * the requests that it would refuse. They check in the same order as the daemon,
+ * so that the errors are equal. Each of these programs is optional: the loader
+ * leaves out those that the kernel does not accept.
+ *
+ * A path walk ends at the dentry without a check of its inode, and the kernel may
+ * have cached a name that is hidden from this caller: LOOKUP comes first.
+ */
+
+SEC("lsm/inode_unlink")
+long policy_unlink(__u64 *ctx)
+{
+	struct dentry *dentry = (struct dentry *)ctx[1];
+
+	return refusal(dentry->d_inode, OP(LOOKUP) | OP(DELETE), 0);
+}
+
+SEC("lsm/inode_rmdir")
+long policy_rmdir(__u64 *ctx)
+{
+	struct dentry *dentry = (struct dentry *)ctx[1];
+
+	return refusal(dentry->d_inode, OP(LOOKUP) | OP(DELETE), 0);
+}
+
+/*
+ * The kernel runs this hook twice for an exchange, first with the two names
+ * swapped. A target that exists was looked up for this caller just now, unless
+ * this is an exchange, in which a hidden name does not exist.
+ */
+SEC("lsm/inode_rename")
+long policy_rename(__u64 *ctx)
+{
+	struct dentry *old = (struct dentry *)ctx[1], *new = (struct dentry *)ctx[3];
+	struct inode *dir = (struct inode *)ctx[2], *target = new->d_inode;
+	long error = refusal(target, OP(LOOKUP), 0);
+
+	if (error)
+		return error;
+	error = refusal(old->d_inode, OP(LOOKUP) | OP(DELETE), 0);
+	if (error)
+		return error;
+	/* The rules of an existing target are known exactly; those of a new name only if all names have the same. */
+	if (class_of(target))
+		return refusal(target, OP(CREATE) | OP(DELETE), 0);
+	return refusal(dir, OP(CREATE_INSIDE), 0);
+}
+
+SEC("lsm/inode_create")
+long policy_create(__u64 *ctx)
+{
+	return refusal((struct inode *)ctx[0], OP(CREATE_INSIDE), 0);
+}
+
+SEC("lsm/inode_mkdir")
+long policy_mkdir(__u64 *ctx)
+{
+	return refusal((struct inode *)ctx[0], OP(CREATE_INSIDE), 0);
+}
+
+SEC("lsm/inode_mknod")
+long policy_mknod(__u64 *ctx)
+{
+	return refusal((struct inode *)ctx[0], OP(CREATE_INSIDE), 0);
+}
+
+SEC("lsm/inode_symlink")
+long policy_symlink(__u64 *ctx)
+{
+	return refusal((struct inode *)ctx[0], OP(CREATE_INSIDE), 0);
+}
+
+SEC("lsm/inode_link")
+long policy_link(__u64 *ctx)
+{
+	struct dentry *old = (struct dentry *)ctx[0];
+	long error = refusal(old->d_inode, OP(LOOKUP), 0);
+
+	return error ? error : refusal((struct inode *)ctx[1], OP(CREATE_INSIDE), 0);
+}
+
+/*
+ * Who may change attributes at all is decided behind these hooks, with EPERM and
+ * without a request. So that this error precedes the rules, as it does where the
+ * daemon checks them, the hooks refuse only what the kernel would pass on. A
+ * hidden name does not exist, whoever owns the file.
+ */
+
+/* Returns 1 if the caller has a capability on the whole machine, else 0. */
+__inline __u32 is_capable(const struct cred *cred, int capability)
+{
+	return !cred->user_ns->level && cred->cap_effective.val >> capability & 1;
+}
+
+/* Returns 1 if the caller owns the inode or acts as its owner, else 0. */
+__inline __u32 is_owner(struct inode *inode)
+{
+	const struct cred *cred = bpf_get_current_task_btf()->cred;
+
+	return inode && (cred->fsuid.val == inode->i_uid.val || is_capable(cred, CAP_FOWNER));
+}
+
+/* Returns 1 if the caller may change owner and group of the inode to these, else 0; a few who may are not recognised. */
+__inline __u32 may_chown(struct inode *inode, struct iattr *attr)
+{
+	const struct cred *cred = bpf_get_current_task_btf()->cred;
+
+	if (!inode || is_capable(cred, CAP_CHOWN))
+		return !!inode;
+	if (cred->fsuid.val != inode->i_uid.val)
+		return 0;
+	if (attr->ia_valid & ATTR_UID && attr->ia_uid.val != inode->i_uid.val)
+		return 0;
+	return !(attr->ia_valid & ATTR_GID) || attr->ia_gid.val == inode->i_gid.val ||
+	       attr->ia_gid.val == cred->fsgid.val;
+}
+
+/* The first argument is the idmap since Linux 6.9; before, the verifier refuses this program. */
+SEC("lsm/inode_setattr")
+long policy_setattr(__u64 *ctx)
+{
+	struct dentry *dentry = (struct dentry *)ctx[1];
+	struct iattr *attr = (struct iattr *)ctx[2];
+	struct inode *inode = dentry->d_inode;
+	unsigned int valid = attr->ia_valid;
+	long error;
+
+	if (!class_of(inode))
+		return 0;
+	if (valid & ATTR_SIZE) {
+		/* The truncation of an open file was checked at its open. */
+		return valid & ATTR_FILE ? 0 : refusal(inode, OP(LOOKUP) | OP(WRITE), 0);
+	}
+	/* The kernel itself clears set-user-ID and file capabilities for a write. */
+	if (valid & ATTR_FORCE)
+		return 0;
+	error = refusal(inode, OP(LOOKUP), 0);
+	if (error)
+		return error;
+	if (!(valid & (ATTR_UID | ATTR_GID) ? may_chown(inode, attr) : is_owner(inode)))
+		return 0;
+	return refusal(inode, OP(ATTRIBUTES), 0);
+}
+
+/* Without ACLs in the file system, or by a caller other than the owner, an ACL is refused behind the hook. */
+__inline long acl_refusal(struct inode *inode)
+{
+	long error = refusal(inode, OP(LOOKUP), 0);
+
+	if (error || !class_of(inode) || !(inode->i_sb->s_flags & SB_POSIXACL) || !is_owner(inode))
+		return error;
+	return refusal(inode, OP(ATTRIBUTES), 0);
+}
+
+/*
+ * Before Linux 6.11 the result of a program at inode_setxattr or
+ * inode_removexattr replaces the capability check of attributes in "security.".
+ * The loader leaves these two out there.
+ */
+SEC("lsm/inode_setxattr")
+long policy_setxattr(__u64 *ctx)
+{
+	struct dentry *dentry = (struct dentry *)ctx[1];
+
+	return refusal(dentry->d_inode, OP(LOOKUP) | OP(ATTRIBUTES), 0);
+}
+
+SEC("lsm/inode_removexattr")
+long policy_removexattr(__u64 *ctx)
+{
+	struct dentry *dentry = (struct dentry *)ctx[1];
+
+	return refusal(dentry->d_inode, OP(LOOKUP) | OP(ATTRIBUTES), 0);
+}
+
+SEC("lsm/inode_set_acl")
+long policy_set_acl(__u64 *ctx)
+{
+	struct dentry *dentry = (struct dentry *)ctx[1];
+
+	return acl_refusal(dentry->d_inode);
+}
+
+SEC("lsm/inode_remove_acl")
+long policy_remove_acl(__u64 *ctx)
+{
+	struct dentry *dentry = (struct dentry *)ctx[1];
+
+	return acl_refusal(dentry->d_inode);
 }

@@ -20,6 +20,7 @@ enum policy_op {
 	POLICY_CREATE,
 	POLICY_DELETE,
 	POLICY_ATTRIBUTES,
+	POLICY_CREATE_INSIDE,	/* of a directory: create any name in it */
 };
 
 /* Contents of .bss. */

@@ -23,22 +23,53 @@ fn refused(error: libbpf_rs::Error) -> LsmError {
     LsmError::Refused(error.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
+/// The programs without which the kernel checks nothing, by their names in `policy.bpf.c`. The others only save requests.
+const REQUIRED: [&str; 7] = [
+    "policy_permission",
+    "policy_open",
+    "policy_getattr",
+    "policy_getxattr",
+    "policy_listxattr",
+    "policy_readlink",
+    "policy_follow_link",
+];
+
+/// Programs whose result replaces the kernel's own check of capabilities before Linux 6.11.
+const UNSAFE_BEFORE_6_11: [&str; 2] = ["policy_setxattr", "policy_removexattr"];
+
 impl Programs {
     pub(crate) fn load() -> Result<Self, LsmError> {
         // `LsmError` reports the error in one line; the messages of libbpf go to the debug log.
         let say = |_, line: String| tracing::debug!("{}", line.trim_end());
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Info, say)));
         let elf = PROGRAMS.ok_or(LsmError::Absent)?;
-        let object = ObjectBuilder::default().open_memory(elf).and_then(libbpf_rs::OpenObject::load);
-        let object = object.map_err(|error| match error.kind() {
-            // Also the verdict of the verifier, whose reason is in its log only.
-            libbpf_rs::ErrorKind::PermissionDenied | libbpf_rs::ErrorKind::InvalidInput => {
-                LsmError::Refused(format!("{error:#}; -vv shows the verifier's log"))
+        let mut left_out: Vec<String> = Vec::new();
+        if kernel_version() < (6, 11) {
+            left_out.extend(UNSAFE_BEFORE_6_11.map(str::to_owned));
+        }
+        let object = match open(elf, &left_out) {
+            Ok(object) => object,
+            Err(_) => {
+                left_out = unloadable(elf, left_out)?;
+                open(elf, &left_out)?
             }
-            _ => refused(error),
-        })?;
-        let links = object.progs_mut().map(|program| program.attach()).collect::<Result<Vec<_>, _>>();
-        let programs = Self { _links: links.map_err(refused)?, object };
+        };
+        let mut links = Vec::new();
+        for program in object.progs_mut().filter(|program| program.autoload()) {
+            let name = program.name().to_string_lossy().into_owned();
+            match program.attach() {
+                Ok(link) => links.push(link),
+                Err(error) if REQUIRED.contains(&name.as_str()) => return Err(refused(error)),
+                Err(_) => left_out.push(name),
+            }
+        }
+        if !left_out.is_empty() {
+            tracing::info!(
+                "this kernel does not accept the BPF programs {}: the daemon checks these operations",
+                left_out.join(", ")
+            );
+        }
+        let programs = Self { _links: links, object };
         programs.are_run().then_some(programs).ok_or(LsmError::NotRun)
     }
 
@@ -86,4 +117,43 @@ impl KernelEnforcer for Programs {
     fn forget(&self, node: u64) {
         let _ = self.map("inodes").map(|map| map.delete(&node.to_ne_bytes()));
     }
+}
+
+/// Loads all programs except some.
+fn open(elf: &[u8], left_out: &[String]) -> Result<Object, LsmError> {
+    let object = ObjectBuilder::default().open_memory(elf).and_then(|mut object| {
+        for mut program in object.progs_mut() {
+            let name = program.name().to_string_lossy().into_owned();
+            program.set_autoload(!left_out.contains(&name));
+        }
+        object.load()
+    });
+    object.map_err(|error| match error.kind() {
+        // Also the verdict of the verifier, whose reason is in its log only.
+        libbpf_rs::ErrorKind::PermissionDenied | libbpf_rs::ErrorKind::InvalidInput => {
+            LsmError::Refused(format!("{error:#}; -vv shows the verifier's log"))
+        }
+        _ => refused(error),
+    })
+}
+
+/// Returns the optional programs that the kernel does not accept, by loading each of them. `known` are among them.
+///
+/// # Errors
+/// The kernel refuses the required programs.
+fn unloadable(elf: &[u8], known: Vec<String>) -> Result<Vec<String>, LsmError> {
+    let object = ObjectBuilder::default().open_memory(elf).map_err(refused)?;
+    let names = object.progs().map(|program| program.name().to_string_lossy().into_owned());
+    let optional: Vec<String> = names.filter(|name| !REQUIRED.contains(&name.as_str())).collect();
+    open(elf, &optional)?;
+    let alone = |name: &String| optional.iter().filter(|other| *other != name).cloned().collect::<Vec<_>>();
+    let refuses = |name: &&String| known.contains(name) || open(elf, &alone(name)).is_err();
+    Ok(optional.iter().filter(refuses).cloned().collect())
+}
+
+/// Returns the first two numbers of the kernel's release.
+fn kernel_version() -> (u32, u32) {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }

@@ -68,7 +68,7 @@ pub struct Decision {
 
 impl Action {
     /// Returns the outcome for an operation; `None` if the next rule decides.
-    fn outcome(&self, op: Op) -> Option<Outcome> {
+    pub(crate) fn outcome(&self, op: Op) -> Option<Outcome> {
         Some(match self {
             Self::Audit => return None,
             Self::Hide => Outcome::Hide,

@@ -82,6 +82,11 @@ impl Glob {
         if self.ignore_case { None } else { self.tokens.iter().map(just).collect() }
     }
 
+    /// Reports whether the pattern is `*`, which matches every name.
+    pub(crate) fn matches_all(&self) -> bool {
+        self.tokens == [Token::Any]
+    }
+
     /// Matches a name, in time at most proportional to the product of both lengths.
     pub(crate) fn matches(&self, name: &[u8]) -> bool {
         let (mut token, mut at) = (0, 0);

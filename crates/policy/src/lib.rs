@@ -37,6 +37,7 @@
 #![allow(clippy::manual_try_fold)]
 
 mod caller;
+mod child_rules;
 mod compiled;
 mod content;
 mod decide;
@@ -55,6 +56,7 @@ mod serialize;
 mod table;
 
 pub use caller::{Caller, KnownCaller};
+pub use child_rules::ChildRules;
 pub use content::{Content, Media, NoContent, Probe};
 pub use decide::{Decision, Outcome};
 pub use error::PolicyError;

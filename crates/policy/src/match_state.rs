@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::child_rules::{ChildCandidate, ChildRules};
 use crate::compiled::CompiledPolicy;
 use crate::ids::Owner;
 use crate::pattern::Segment;
@@ -93,6 +94,32 @@ impl MatchState {
             owners.dedup();
         }
         RuleSet::new(self.policy.clone(), candidates)
+    }
+
+    /// Returns the rules that may match a name in this directory.
+    pub fn child_rules(&self) -> ChildRules {
+        let mut candidates = Vec::new();
+        for thread in &self.threads {
+            let Thread { rule, pattern, done, ref owner } = *thread;
+            let segment = |done| self.policy.segment(rule, pattern, done);
+            let matches_child = match segment(done) {
+                // `**` matches a child itself only at the end of the pattern.
+                Some(Segment::Depth) => segment(done + 1).is_none(),
+                _ => self.ends_below(thread),
+            };
+            if !matches_child {
+                continue;
+            }
+            let (is_certain, owner) = match segment(done) {
+                None => continue,
+                Some(Segment::Depth) => (true, owner.clone()),
+                Some(Segment::Name(glob)) => (glob.matches_all(), owner.clone()),
+                // Each name has another owner, and every caller may own one.
+                Some(Segment::Variable(_)) => (false, None),
+            };
+            candidates.push(ChildCandidate { rule, owner, is_certain });
+        }
+        ChildRules::new(self.policy.clone(), candidates)
     }
 
     /// Iterates over the indices of rules that match this path or may match a path below it.

@@ -234,7 +234,7 @@ impl PolicyFs {
         }
         let kind = entry.attributes.file_type();
         if kind == shunt_fuse::FileType::Directory {
-            self.register(inner, class)?;
+            self.register_dir(inner, resolved)?;
             return Ok(entry);
         }
         let regular = kind == shunt_fuse::FileType::Regular;
@@ -251,7 +251,7 @@ impl PolicyFs {
         entry.entry_expiry = if constant { self.bounded(entry.entry_expiry) } else { Expiry::NEVER_CACHED };
         if entry.attributes.file_type() == shunt_fuse::FileType::Directory {
             let noted = self
-                .register(entry.node, &resolved.class)
+                .register_dir(entry.node, resolved)
                 .inspect_err(|_| self.mirror.engine().forget(entry.node, 1));
             return noted.map(|()| entry);
         }

@@ -64,7 +64,7 @@ impl PolicyFs {
         let name_in = component(name)?;
         let resolved = self.resolve_name(parent, name_in.as_cstr().to_bytes())?;
         self.check_name(request, &resolved, (parent, name_in), Op::Delete)?;
-        self.ensure_not_on_graft_path(parent, name)
+        self.ensure_not_on_graft_path(parent, name_in)
     }
 
     /// Checks whether the caller may open a file with these flags; returns the engine's node and the redaction.
@@ -266,8 +266,6 @@ impl FileSystem for PolicyFs {
         flags: RenameFlags,
     ) -> Result<(), Errno> {
         let (from, to) = ((parent, component(name)?), (new_parent, component(new_name)?));
-        self.ensure_not_on_graft_path(parent, name)
-            .and_then(|()| self.ensure_not_on_graft_path(new_parent, new_name))?;
         let moved = self.check_rename(request, from, to, flags)?;
         let done = self.mirror.rename(request, parent, name, new_parent, new_name, flags).await;
         self.renamed(request, moved, to, done.is_ok());
@@ -412,8 +410,8 @@ impl PolicyFs {
     }
 
     /// Returns EBUSY for a rename or removal of a name that leads to a graft.
-    fn ensure_not_on_graft_path(&self, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        match self.mirror.pins().get(parent, name.as_bytes()) {
+    pub(crate) fn ensure_not_on_graft_path(&self, parent: NodeId, name: Component<'_>) -> Result<(), Errno> {
+        match self.mirror.pins().get(parent, name.as_cstr().to_bytes()) {
             Some(_) => Err(Errno::BUSY),
             None => Ok(()),
         }

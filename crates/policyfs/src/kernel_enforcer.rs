@@ -5,7 +5,8 @@
 //! kernel also keeps all pages itself, opens need no request either. A [`KernelEnforcer`] does the checks; it learns of
 //! an inode before the kernel does.
 //!
-//! Requests that change something and listings still reach the daemon, which checks them as well.
+//! A change that a table refuses makes no request. The kernel cannot know the rules of a new name, only whether the rules
+//! of its directory refuse every name alike. All other changes and listings reach the daemon, which checks them as well.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,8 +14,9 @@ use std::io;
 use parking_lot::Mutex;
 use shunt_fuse::{Errno, Expiry, NodeId};
 use shunt_mirror::CacheMode;
-use shunt_policy::{RuleSet, Table};
+use shunt_policy::{ChildRules, RuleSet, Table};
 
+use crate::decide::ResolvedName;
 use crate::{PolicyFs, SHARED_FILE_ATTR_TTL};
 
 /// An in-kernel policy check.
@@ -47,6 +49,8 @@ pub trait KernelEnforcer: Send + Sync {
 #[derive(Default)]
 struct Tables {
     numbers: HashMap<RuleSet, Option<u32>>,
+    /// Directories with the same rules have another class if the rules of new names in them differ.
+    directory_numbers: HashMap<(RuleSet, ChildRules), Option<u32>>,
     last: u32,
 }
 
@@ -67,14 +71,33 @@ impl EnforcerState {
         if let Some(number) = tables.numbers.get(class) {
             return *number;
         }
-        let number = class.table().and_then(|table| {
-            let number = tables.last.checked_add(1).filter(|number| *number != u32::MAX)?;
-            self.enforcer.class(number, &table).ok()?;
-            tables.last = number;
-            Some(number)
-        });
+        let number = class.table().and_then(|table| self.define(&mut tables, &table));
         tables.numbers.insert(class.clone(), number);
         number
+    }
+
+    /// Returns the number of the class of a directory in which the creation of names is refused, or `None` if the kernel
+    /// cannot refuse it to anybody.
+    fn directory_number(&self, class: &RuleSet, children: ChildRules) -> Option<u32> {
+        if children.is_free() {
+            return None;
+        }
+        let key = (class.clone(), children);
+        let mut tables = self.tables.lock();
+        if let Some(number) = tables.directory_numbers.get(&key) {
+            return *number;
+        }
+        let table = class.directory_table(&key.1).filter(Table::refuses_creation);
+        let number = table.and_then(|table| self.define(&mut tables, &table));
+        tables.directory_numbers.insert(key, number);
+        number
+    }
+
+    fn define(&self, tables: &mut Tables, table: &Table) -> Option<u32> {
+        let number = tables.last.checked_add(1).filter(|number| *number != u32::MAX)?;
+        self.enforcer.class(number, table).ok()?;
+        tables.last = number;
+        Some(number)
     }
 }
 
@@ -122,16 +145,40 @@ impl PolicyFs {
         self.enforcer.get().is_some_and(|state| class.is_free() || state.number(class).is_some())
     }
 
-    /// Registers an inode with the enforcer. Called before the kernel receives the inode.
+    /// Registers a file with the enforcer. Called before the kernel receives the inode.
     ///
     /// # Errors
     /// ENFILE if the table is full.
     pub(crate) fn register(&self, node: NodeId, class: &RuleSet) -> Result<(), Errno> {
         let Some(state) = self.enforcer.get() else { return Ok(()) };
-        let mut inodes = state.inodes.lock();
         let number = if class.is_free() { None } else { state.number(class) };
+        Self::assign(state, node, class, number)
+    }
+
+    /// Registers a directory with the enforcer. Called before the kernel receives the inode.
+    ///
+    /// # Errors
+    /// ENFILE if the table is full.
+    pub(crate) fn register_dir(&self, node: NodeId, resolved: &ResolvedName) -> Result<(), Errno> {
+        let Some(state) = self.enforcer.get() else { return Ok(()) };
+        let class = &resolved.class;
+        let number = state
+            .directory_number(class, resolved.state.child_rules())
+            // The daemon refuses every name in a directory that ignores case, with another error.
+            .filter(|_| self.is_spelled_once(&resolved.state, node));
+        let number = number.or_else(|| if class.is_free() { None } else { state.number(class) });
+        Self::assign(state, node, class, number)
+    }
+
+    fn assign(
+        state: &EnforcerState,
+        node: NodeId,
+        class: &RuleSet,
+        number: Option<u32>,
+    ) -> Result<(), Errno> {
+        let mut inodes = state.inodes.lock();
         // The daemon checks the class as well, so the inode can do without the kernel check.
-        let needed = state.opens_in_kernel || !class.is_name_constant();
+        let needed = !class.is_free() && (state.opens_in_kernel || !class.is_name_constant());
         match number {
             Some(number) if inodes.get(&node) == Some(&number) => {}
             Some(number) => match state.enforcer.inode(node.0, number) {
@@ -182,19 +229,21 @@ impl PolicyFs {
             let is_dir =
                 self.mirror.engine().kind(node).is_ok_and(|kind| kind == rustix::fs::FileType::Directory);
             if is_dir && let Ok(resolved) = self.resolve_dir(node) {
-                let _ = self.register(node, &resolved.class);
+                let _ = self.register_dir(node, &resolved);
             }
         }
         let rules = self.rules();
-        let mut tables = state.tables.lock();
         let root = rules.policy.root().class();
-        tables.numbers.retain(|class, number| {
+        let keep = |class: &RuleSet, number: Option<u32>| {
             let keep = class.is_akin(&root);
-            if let (false, Some(number)) = (keep, *number) {
+            if let (false, Some(number)) = (keep, number) {
                 state.enforcer.end_class(number);
             }
             keep
-        });
+        };
+        let mut tables = state.tables.lock();
+        tables.numbers.retain(|class, number| keep(class, *number));
+        tables.directory_numbers.retain(|(class, _), number| keep(class, *number));
     }
 
     /// Returns the attribute expiry of a file that the kernel knows by a node id of its own.

@@ -36,7 +36,13 @@ impl PolicyFs {
         let (resolved_from, resolved_to) = self.resolve_names((from.0, &bytes(from)), (to.0, &bytes(to)))?;
         let swaps = flags.contains(RenameFlags::EXCHANGE);
         if request.begun().is_some() {
+            self.ensure_not_on_graft_paths(from, to)?;
             return Ok(self.resume_rename((from, resolved_from), (to, resolved_to), swaps));
+        }
+        if swaps {
+            // The kernel runs the hook that checks renames for the reverse direction first.
+            self.check_name(request, &resolved_to, to, Op::Delete)?;
+            self.check_create(request, &resolved_from)?;
         }
         self.check_name(request, &resolved_from, from, Op::Delete)?;
         self.check_create(request, &resolved_to)?;
@@ -45,9 +51,8 @@ impl PolicyFs {
             Err(Errno::NOENT) if !swaps => {}
             checked => checked?,
         }
-        if swaps {
-            self.check_create(request, &resolved_from)?;
-        }
+        // Last, as in a removal: what the rules refuse in the kernel never gets here.
+        self.ensure_not_on_graft_paths(from, to)?;
         let mut file = None;
         if resolved_from.state != resolved_to.state {
             file = self.check_rule_change(request, from, &resolved_from, &resolved_to)?;
@@ -64,6 +69,11 @@ impl PolicyFs {
             }
         }
         Ok(Move { from: resolved_from, to: resolved_to, file })
+    }
+
+    /// Returns EBUSY if one of two names leads to a graft.
+    fn ensure_not_on_graft_paths(&self, from: NameAt<'_>, to: NameAt<'_>) -> Result<(), Errno> {
+        self.ensure_not_on_graft_path(from.0, from.1).and_then(|()| self.ensure_not_on_graft_path(to.0, to.1))
     }
 
     /// Resolves a rename that the previous daemon allowed and may have executed.

@@ -1,5 +1,7 @@
 //! Rules enforced by the kernel through the `bpf` security module, as in the lab (`lab/policy`).
 
+mod changes;
+
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -288,7 +290,7 @@ fn other_rules_hold_at_once() {
     // Nor through an inode that was cached under the old rules.
     assert!(File::open(&again).is_err());
     assert!(held.metadata().is_ok());
-    reload("");
+    reload("default = \"allow\"\n");
     assert!(within(Duration::from_secs(10), || sees(ONE) && sees(OTHER) && sees(0)));
     // Rules that the kernel cannot enforce are refused if there is no other enforcement.
     reload("[[rule]]\npath = \"/private/**\"\ngroup = 5\naction = \"hide\"\n");

@@ -2,5 +2,6 @@
 
 mod location_redaction;
 mod malicious_files;
+mod new_names;
 mod overlapping_redactions;
 mod policies;

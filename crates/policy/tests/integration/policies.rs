@@ -348,6 +348,7 @@ action = "deny"
                     let decided = class.decide(op, &KnownCaller::new(uid, gid), &NoContent).outcome;
                     let errno = match decided.name() {
                         "allow" => 0,
+                        "hide" if op == Op::Create => 13,
                         "hide" => 2,
                         "read-only" => 30,
                         _ => 13,
