@@ -156,8 +156,13 @@ fn image(name: &'static str, options: &[&str]) -> (Way, Value) {
     )
 }
 
-/// Measures all ways that the kernel offers, and prints a table.
-fn compare(ways: &[(&'static str, &[&str])], mount: impl Fn(&'static str, &[&str]) -> (Way, Value)) {
+/// Measures all ways that the kernel offers, and prints a table. Zero copy may take the share `max_cpu` of the daemon's processor
+/// time that copying takes.
+fn compare(
+    ways: &[(&'static str, &[&str])],
+    mount: impl Fn(&'static str, &[&str]) -> (Way, Value),
+    max_cpu: f64,
+) {
     let mut mounted = Vec::new();
     for (name, options) in ways.iter().filter(|(name, _)| !name.starts_with("io_uring") || rings::are_on()) {
         let (way, stat) = mount(name, options);
@@ -194,19 +199,20 @@ fn compare(ways: &[(&'static str, &[&str])], mount: impl Fn(&'static str, &[&str
     println!(
         "zero copy against copying: {cpu:.2} of the daemon's processor time, {rate:.2} of the throughput"
     );
-    assert!(cpu <= 0.5 && rate >= 0.95, "the bars are 0.5 and 0.95");
+    assert!(cpu <= max_cpu && rate >= 0.95, "the bars are {max_cpu} and 0.95");
 }
 
 #[test]
 #[ignore = "a measurement: lab/transports"]
 fn data_on_every_transport() {
     needs_mount!();
-    compare(&WAYS, mirror);
+    compare(&WAYS, mirror, 0.5);
 }
 
 #[test]
 #[ignore = "a measurement: lab/transports"]
 fn data_of_images_on_every_transport() {
     needs_mount!();
-    compare(&IMAGE_WAYS, image);
+    // The image is on a tmpfs, whose small pages take longer to copy.
+    compare(&IMAGE_WAYS, image, 0.6);
 }
