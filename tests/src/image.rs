@@ -1,6 +1,7 @@
 //! Images of ext2, ext3 and ext4, mounted by the kernel and by `shunt` in turn or side by side.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -135,6 +136,16 @@ impl Mount {
     pub fn stat(&self) -> serde_json::Value {
         let stat = run_for(20, binary::command(&["stat", "--json"]).arg(&self.at)).ok();
         serde_json::from_str(&stat).expect("JSON")
+    }
+
+    /// Returns the directory of the kernel's write-back limits of this mount.
+    ///
+    /// # Panics
+    /// If the mount cannot be examined.
+    pub fn bdi(&self) -> PathBuf {
+        let dev = std::fs::metadata(&self.at).expect("a mount").dev();
+        let dev = shunt_fuse::mount::Dev { major: libc::major(dev), minor: libc::minor(dev) };
+        shunt_fuse::mount::bdi::directory(dev)
     }
 
     /// Returns the daemon's pid from `shunt stat`.

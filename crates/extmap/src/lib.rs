@@ -25,4 +25,4 @@ mod connection;
 mod loop_device;
 
 pub use connection::{BlockedRange, Connection, Extent, MappedFile, Request, Settled, Upcall, is_available};
-pub use loop_device::{attach, attach_writable};
+pub use loop_device::{attach, attach_exclusive, attach_writable};

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::{fs, io};
 
-use super::MountPoint;
+use super::{Dev, MountPoint};
 
 /// Values to set; `None` keeps the kernel's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct BdiReport {
 impl BdiTuning {
     /// Sets what can be set; a refusal is reported and does not stop the others.
     pub fn apply(&self, mount: &MountPoint) -> BdiReport {
-        let dir = directory(mount);
+        let dir = directory(mount.dev());
         let mut report = BdiReport::default();
         let settings = [
             ("max_ratio", self.max_ratio),
@@ -73,7 +73,7 @@ impl DirtyLimit {
     /// # Errors
     /// NotFound before Linux 6.2, or where sysfs is not mounted.
     pub fn open(mount: &MountPoint) -> io::Result<Self> {
-        let dir = directory(mount);
+        let dir = directory(mount.dev());
         let writable = |file: &str| File::options().read(true).write(true).open(dir.join(file));
         let files =
             || io::Result::Ok((writable("max_bytes")?, writable("max_ratio")?, writable("strict_limit")?));
@@ -121,8 +121,9 @@ fn put(file: &File, value: u64) -> io::Result<()> {
     file.write_at(value.to_string().as_bytes(), 0).map(drop)
 }
 
-/// Returns the directory in sysfs. The plain name belongs to the disk itself where there is one; its FUSE mount has a suffix.
-fn directory(mount: &MountPoint) -> PathBuf {
-    let suffix = if mount.dev().major == 0 { "" } else { "-fuseblk" };
-    PathBuf::from(format!("/sys/class/bdi/{}{suffix}", mount.dev()))
+/// Returns the directory in sysfs of a FUSE mount with this device number. The plain name belongs to the disk itself where there is
+/// one; its FUSE mount has a suffix.
+pub fn directory(dev: Dev) -> PathBuf {
+    let suffix = if dev.major == 0 { "" } else { "-fuseblk" };
+    PathBuf::from(format!("/sys/class/bdi/{dev}{suffix}"))
 }

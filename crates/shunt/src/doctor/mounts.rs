@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use shunt_fuse::mount::MountInfo;
+use shunt_fuse::mount::{MountInfo, bdi};
 
 use super::{ALL, Finding, Level, Product, number};
 use crate::control::{self, Hello, QueryResult};
@@ -127,7 +127,7 @@ fn without_daemon(info: &MountInfo, products: &[Product], quoted: &str) -> Findi
 }
 
 fn readahead(info: &MountInfo, products: &[Product]) -> Option<Finding> {
-    let file = format!("/sys/class/bdi/{}/read_ahead_kb", info.dev);
+    let file = bdi::directory(info.dev).join("read_ahead_kb").display().to_string();
     let kib = number(&file).filter(|kib| *kib < MIN_READAHEAD_KIB)?;
     let message = format!("{}: read-ahead is {kib} KiB", info.mountpoint.display());
     let effect = "sequential reads that go through the daemon are slow";

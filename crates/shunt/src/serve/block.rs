@@ -1,5 +1,4 @@
-//! Mounts of block devices, loop devices among them, and the exclusive use of one: by the process that opened it with O_EXCL, or by
-//! the kernel's mount of it.
+//! Exclusive use of a block device: by the process that opened it with O_EXCL, or by the kernel's mount of it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -43,6 +42,14 @@ impl ExclusiveClaim {
         self.exclusive
     }
 
+    /// Returns the path of the device.
+    ///
+    /// # Errors
+    /// The errors of `readlink(2)`.
+    pub fn path(&self) -> io::Result<PathBuf> {
+        fs::read_link(files::path_of(&self.shared))
+    }
+
     fn release(&mut self) {
         self.exclusive = None;
     }
@@ -63,10 +70,7 @@ fn reopen(file: &File, options: &OpenOptions) -> io::Result<File> {
 /// A file system on a block device.
 #[derive(Debug)]
 pub struct Block {
-    /// The claim of a device that others may use, too.
-    claim: Option<ExclusiveClaim>,
-    /// A loop device of the image, which ends with its last user. The kernel's mount becomes one.
-    loop_device: Option<File>,
+    claim: ExclusiveClaim,
     /// Its path and block size, if the kernel is to mount it (`fuseblk`). The kernel then claims the device, forwards `syncfs`
     /// and FIBMAP, and has `umount` wait for the last commit.
     pub whole: Option<(PathBuf, u32)>,
@@ -82,17 +86,7 @@ pub enum MountAttempt<T> {
 
 impl Block {
     pub fn new(claim: ExclusiveClaim, whole: Option<(PathBuf, u32)>) -> Self {
-        Self { claim: Some(claim), loop_device: None, whole }
-    }
-
-    /// The file system of an image file, to be mounted over a new loop device. All data still moves between the daemon and the
-    /// image: the device only makes the kernel's mount that of a block device.
-    ///
-    /// # Errors
-    /// The loop device has no path.
-    pub fn over_loop(device: File, block_size: u32) -> io::Result<Self> {
-        let path = fs::read_link(files::path_of(&device))?;
-        Ok(Self { claim: None, loop_device: Some(device), whole: Some((path, block_size)) })
+        Self { claim, whole }
     }
 
     /// Mounts it as a block device if possible, else like any FUSE file system.
@@ -111,20 +105,14 @@ impl Block {
         let Some((device, block_size)) = &self.whole else {
             return mount(options).map_or_else(MountAttempt::Failed, MountAttempt::Done);
         };
-        if let Some(claim) = &mut self.claim {
-            claim.release();
-        }
+        self.claim.release();
         // The kernel supports block sizes up to that of a page.
         let block_size = (*block_size).min(rustix::param::page_size() as u32);
         let error = match mount(&options.clone().blkdev(device).blksize(block_size)) {
-            Ok(mounted) => {
-                self.loop_device = None;
-                return MountAttempt::Done(mounted);
-            }
+            Ok(mounted) => return MountAttempt::Done(mounted),
             Err(error) => error,
         };
-        let reacquired = self.claim.as_mut().map_or(Ok(()), ExclusiveClaim::reacquire);
-        match (reacquired, &error) {
+        match (self.claim.reacquire(), &error) {
             (Err(_), _) => MountAttempt::Lost,
             // The device could be claimed again, so nothing else uses it: mount without it.
             (Ok(()), MountSessionError::Mount(MountError::Kernel { .. } | MountError::NoDevice(_))) => {

@@ -133,6 +133,12 @@ fn an_image_is_clean_once_it_is_unmounted() {
         let mount = image.by_shunt(&[]);
         let list = run(&mut binary::command(&["list"])).ok();
         assert!(list.contains(&*image.path().to_string_lossy()), "{list}");
+        // Nobody else can mount what the daemon writes.
+        let device = run(Command::new("findmnt").args(["-n", "-o", "SOURCE"]).arg(mount.at())).ok();
+        let other = image.aside().join("other");
+        fs::create_dir_all(&other).unwrap();
+        let mounted = run_for(20, Command::new("mount").args(["-t", "ext4", device.trim()]).arg(&other));
+        assert!(!mounted.success(), "{device}");
         fs::write(mount.at().join(format!("file{round}")), vec![7; 300_000]).unwrap();
         fs::create_dir(mount.at().join(format!("dir{round}"))).unwrap();
         shunt_test_support::patiently(|| run_for(60, Command::new("umount").arg(mount.at()))).ok();

@@ -1,7 +1,6 @@
 //! Kernel settings of the daemon: memory reclaim and limits for dirty pages.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
 use shunt_test_support::cmd::one_line;
@@ -44,11 +43,7 @@ fn limits_are_raised() {
     let image = Image::make(&[], 16).unwrap();
     for (args, expected) in [(&[][..], ["1024", "100", "0"]), (&["--read-only"], ["1024", "1", "1"])] {
         let mount = image.by_shunt(args);
-        let dev = fs::metadata(mount.at()).unwrap().dev();
-        // The plain name of a device is that of its own page cache.
-        let suffix = if rustix::fs::major(dev) == 0 { "" } else { "-fuseblk" };
-        let dir = format!("/sys/class/bdi/{}:{}{suffix}", rustix::fs::major(dev), rustix::fs::minor(dev));
-        let limit = |name: &str| fs::read_to_string(format!("{dir}/{name}")).unwrap().trim().to_owned();
+        let limit = |name: &str| fs::read_to_string(mount.bdi().join(name)).unwrap().trim().to_owned();
         assert_eq!(["read_ahead_kb", "max_ratio", "strict_limit"].map(limit), expected);
     }
 }

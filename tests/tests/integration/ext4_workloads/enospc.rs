@@ -115,10 +115,8 @@ fn dirty_limit_follows_the_free_space() {
     needs_mount!();
     requirement!(rustix::process::geteuid().is_root(), "needs root");
     let (image, mount) = image_of(300);
-    let dev = fs::metadata(mount.at()).unwrap().dev();
-    let bdi = format!("/sys/class/bdi/{}:{}", libc::major(dev), libc::minor(dev));
-    let value =
-        |file: &str| -> u64 { fs::read_to_string(format!("{bdi}/{file}")).unwrap().trim().parse().unwrap() };
+    let bdi = mount.bdi();
+    let value = |file: &str| -> u64 { fs::read_to_string(bdi.join(file)).unwrap().trim().parse().unwrap() };
     let free = || {
         let seen = rustix::fs::statvfs(mount.at()).unwrap();
         seen.f_bavail * seen.f_frsize

@@ -22,7 +22,7 @@ use crate::error::{Result, failed, usage};
 use crate::files;
 use crate::report::counters::Ext4Report;
 use crate::sandbox;
-use crate::serve::{self, BeforeSandbox, Block, FsStatus, SandboxKind, Service, Source};
+use crate::serve::{self, BeforeSandbox, Block, ExclusiveClaim, FsStatus, SandboxKind, Service, Source};
 
 /// The reason why no other daemon takes over from one that was killed.
 const NO_TAKEOVER: &str = "takeover is not supported for ext4";
@@ -180,7 +180,8 @@ fn fs_status(ext4: &Ext4) -> FsStatus {
 }
 
 /// The block device for a `fuseblk` mount, if the file system is all of it and the user is root. A writable image file gets a loop
-/// device: only to such a mount the kernel passes `syncfs` on, and its `umount` waits for the last commit.
+/// device: only to such a mount the kernel passes `syncfs` on, and its `umount` waits for the last commit. No data moves through the
+/// loop device.
 fn block(image: &mut Image, survey: &Survey) -> Option<Block> {
     let whole = rustix::process::geteuid().is_root() && survey.part.is_none();
     let Some(claim) = image.claim.take() else {
@@ -193,8 +194,12 @@ fn block(image: &mut Image, survey: &Survey) -> Option<Block> {
 fn over_loop(image: &Image, survey: &Survey) -> Option<Block> {
     // Opened again: a lock on the image must end with this daemon, not with the loop device.
     let reopened = || fs::File::options().read(true).write(true).open(files::path_of(&image.file));
-    let attached = reopened().and_then(shunt_extmap::attach_writable);
-    let block = attached.and_then(|device| Block::over_loop(device, survey.block_size));
+    let attached = reopened().and_then(shunt_extmap::attach_exclusive);
+    let block = attached.and_then(|device| {
+        let claim = ExclusiveClaim::new(device, true)?;
+        let path = claim.path()?;
+        Ok(Block::new(claim, Some((path, survey.block_size))))
+    });
     let inform = |error: &io::Error| {
         tracing::info!(
             "`syncfs` will not wait for changes to be durable: cannot attach a loop device: {error}"
