@@ -154,6 +154,6 @@ fn unloadable(elf: &[u8], known: Vec<String>) -> Result<Vec<String>, LsmError> {
 /// Returns the first two numbers of the kernel's release.
 fn kernel_version() -> (u32, u32) {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
+    let mut numbers = release.split(['.', '-', '+']).map_while(|number| number.parse().ok());
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }

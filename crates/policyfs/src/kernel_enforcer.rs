@@ -19,6 +19,10 @@ use shunt_policy::{ChildRules, RuleSet, Table};
 use crate::decide::ResolvedName;
 use crate::{PolicyFs, SHARED_FILE_ATTR_TTL};
 
+/// Limit on the classes of directories that refuse new names: they save requests, and must leave room in the kernel's table of
+/// 65,536 classes for those that rules need.
+const MAX_DIRECTORY_CLASSES: usize = 8192;
+
 /// An in-kernel policy check.
 pub trait KernelEnforcer: Send + Sync {
     /// Defines a class, which inodes may have from now on. 0 and the largest number are not used for classes.
@@ -88,6 +92,10 @@ impl EnforcerState {
             return *number;
         }
         let table = class.directory_table(&key.1).filter(Table::refuses_creation);
+        let is_full = tables.directory_numbers.len() >= MAX_DIRECTORY_CLASSES;
+        if is_full && table.is_some() {
+            return None;
+        }
         let number = table.and_then(|table| self.define(&mut tables, &table));
         tables.directory_numbers.insert(key, number);
         number
@@ -183,7 +191,9 @@ impl PolicyFs {
             Some(number) if inodes.get(&node) == Some(&number) => {}
             Some(number) => match state.enforcer.inode(node.0, number) {
                 Ok(()) => _ = inodes.insert(node, number),
-                Err(_) if needed || inodes.contains_key(&node) => return Err(Errno::NFILE),
+                Err(_) if needed => return Err(Errno::NFILE),
+                // The rules of before must not stay in force.
+                Err(_) if inodes.remove(&node).is_some() => state.enforcer.forget(node.0),
                 Err(_) => {}
             },
             None if state.opens_in_kernel && !class.is_free() => return Err(Errno::NFILE),

@@ -46,12 +46,14 @@ impl PolicyFs {
         }
         self.check_name(request, &resolved_from, from, Op::Delete)?;
         self.check_create(request, &resolved_to)?;
-        // The rename replaces an existing target.
-        match self.check_name(request, &resolved_to, to, Op::Delete) {
-            Err(Errno::NOENT) if !swaps => {}
-            checked => checked?,
+        // The rename replaces an existing target. That of an exchange has been checked.
+        if !swaps {
+            match self.check_name(request, &resolved_to, to, Op::Delete) {
+                Err(Errno::NOENT) => {}
+                checked => checked?,
+            }
         }
-        // Last, as in a removal: what the rules refuse in the kernel never gets here.
+        // After the rules, as in a removal: the kernel checks rules before this daemon is asked.
         self.ensure_not_on_graft_paths(from, to)?;
         let mut file = None;
         if resolved_from.state != resolved_to.state {

@@ -17,6 +17,23 @@ pub fn owner(info: &MountInfo) -> Option<u32> {
     info.super_options.split(',').find_map(|option| option.strip_prefix("user_id="))?.parse().ok()
 }
 
+/// Name of the empty file in memory behind the loop device of an image file.
+pub const LOOP_FILE_NAME: &str = "shunt-image";
+
+/// Returns the source of a mount: that of the kernel's table, which is authoritative. Only of an image file the table has the loop
+/// device instead, so that it is what the daemon says.
+pub fn source(info: &MountInfo, of_daemon: &str) -> String {
+    if is_image_file(info) { of_daemon.to_owned() } else { info.source.to_string_lossy().into_owned() }
+}
+
+/// Reports whether this is the mount of an image file by a loop device that stands for it.
+fn is_image_file(info: &MountInfo) -> bool {
+    let device = info.source.to_str().and_then(|source| source.strip_prefix("/dev/"));
+    let Some(device) = device.filter(|_| info.fstype.starts_with("fuseblk.")) else { return false };
+    std::fs::read_to_string(format!("/sys/block/{device}/loop/backing_file"))
+        .is_ok_and(|file| file.starts_with(&format!("/memfd:{LOOP_FILE_NAME}")))
+}
+
 /// Returns the mounts of Shunt in this namespace, oldest first.
 ///
 /// # Errors

@@ -94,6 +94,10 @@ pub struct Ext4MountArgs {
     #[arg(long)]
     pub mlock: bool,
 
+    /// Mount a writable image file of root without a loop device: `sync` and `umount` may then return before changes are durable
+    #[arg(long)]
+    pub no_loop: bool,
+
     /// Component that transfers file data
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pub data: DataArg,

@@ -1,6 +1,5 @@
 //! `shunt list`: combines the mount table with the replies of the daemons.
 
-use std::fs;
 use std::io::{self, Write};
 
 use shunt_fuse::mount::MountInfo;
@@ -39,8 +38,7 @@ fn entry(info: &MountInfo, answer: QueryResult<Hello>) -> Entry {
         QueryResult::NoDaemon => entry,
         // Mount point (a mount can be moved), source and kind come from the kernel's table, which is authoritative.
         QueryResult::Answer(hello) => {
-            let image = backing_file(&entry.source).filter(|image| *image == hello.entry.source);
-            let source = image.unwrap_or(entry.source);
+            let source = own_mounts::source(info, &hello.entry.source);
             Entry { mountpoint: entry.mountpoint, source, kind: entry.kind, ..hello.entry }
         }
         QueryResult::Silent(pid, error) => {
@@ -49,13 +47,6 @@ fn entry(info: &MountInfo, answer: QueryResult<Hello>) -> Entry {
             Entry { pid: pid.map(|pid| pid.as_raw_nonzero().get() as u32), ..entry }
         }
     }
-}
-
-/// The file behind a loop device.
-fn backing_file(device: &str) -> Option<String> {
-    let name = device.strip_prefix("/dev/loop")?;
-    let file = fs::read_to_string(format!("/sys/block/loop{name}/loop/backing_file")).ok()?;
-    Some(file.trim_end_matches('\n').to_owned())
 }
 
 /// The entry of a mount according to the mount table alone.

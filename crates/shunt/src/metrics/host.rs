@@ -47,7 +47,7 @@ fn scrape() -> Scrape {
         let stat = match answer {
             // Mount point (a mount can be moved) and source come from the kernel's table.
             QueryResult::Answer(stat) => {
-                Some(Stat { source: info.source.to_string_lossy().into_owned(), ..*stat })
+                Some(Stat { source: own_mounts::source(info, &stat.source), ..*stat })
             }
             QueryResult::NoDaemon => None,
             QueryResult::Silent(_, error) => {

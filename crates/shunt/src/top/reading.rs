@@ -60,10 +60,14 @@ pub fn read() -> Result<Reading> {
 }
 
 fn mount(info: &MountInfo, stat: QueryResult<Stat>) -> MountReading {
+    let source = match &stat {
+        QueryResult::Answer(stat) => own_mounts::source(info, &stat.source),
+        _ => info.source.to_string_lossy().into_owned(),
+    };
     MountReading {
         dev: info.dev,
         mountpoint: info.mountpoint.to_string_lossy().into_owned(),
-        source: info.source.to_string_lossy().into_owned(),
+        source,
         kind: own_mounts::kind(info).unwrap_or_default().to_owned(),
         stat,
     }

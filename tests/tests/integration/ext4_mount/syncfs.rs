@@ -123,6 +123,36 @@ fn a_thousand_syncs_survive() {
     syncs_survive(1000, &[]);
 }
 
+/// Programs that still use the mount of a killed daemon do not keep the image from being mounted again.
+#[test]
+fn a_busy_mount_of_a_killed_daemon_leaves_the_image_free() {
+    needs_mount!();
+    requirement!(rustix::process::geteuid().is_root(), "needs root");
+    let image = Image::make(&[], 32).unwrap();
+    let mount = image.by_shunt(&[]);
+    let file = File::create(mount.at().join("file")).unwrap();
+    file.sync_all().unwrap();
+    assert!(mounts::signal(mount.pid(), Signal::KILL));
+    assert!(within(Duration::from_secs(60), || mounts::count(mount.at()) == 0), "it stays mounted");
+    drop(mount);
+    let again = image.by_shunt(&[]);
+    assert_eq!(fs::metadata(again.at().join("file")).unwrap().len(), 0);
+    drop(file);
+    again.umount().ok();
+    image.check();
+}
+
+#[test]
+fn no_loop_device_is_used_where_it_is_not_wanted() {
+    needs_mount!();
+    requirement!(rustix::process::geteuid().is_root(), "needs root");
+    let image = Image::make(&[], 32).unwrap();
+    let mount = image.by_shunt(&["--no-loop"]);
+    let line = run(Command::new("findmnt").args(["-n", "-o", "FSTYPE,SOURCE"]).arg(mount.at())).ok();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words, ["fuse.shunt.ext4", &*image.path().to_string_lossy()]);
+}
+
 /// umount(8) waits for the last commit, and the loop device ends with the mount.
 #[test]
 fn an_image_is_clean_once_it_is_unmounted() {
@@ -144,7 +174,9 @@ fn an_image_is_clean_once_it_is_unmounted() {
         shunt_test_support::patiently(|| run_for(60, Command::new("umount").arg(mount.at()))).ok();
         image.check();
         drop(mount);
-        let over = || shunt_test_support::loops::is_over(&image.path());
-        assert!(within(Duration::from_secs(10), || !over()), "the loop device stays");
+        let name = device.trim().strip_prefix("/dev/").expect("a loop device");
+        let attached = format!("/sys/block/{name}/loop/backing_file");
+        let of_image = || fs::read_to_string(&attached).is_ok_and(|file| file.contains("shunt-image"));
+        assert!(within(Duration::from_secs(10), || !of_image()), "the loop device stays");
     }
 }

@@ -69,14 +69,18 @@ fn obstacle(survey: &Survey) -> Option<Failure> {
 
 /// The reason why this machine cannot use the module: it is not loaded, or privileges are missing.
 fn module_obstacle() -> Option<Failure> {
-    let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
     if !shunt_extmap::is_available() {
         Some(failed("the module shunt_extmap is not loaded"))
-    } else if !may {
+    } else if !has_sys_admin() {
         Some(Failure::new(Code::Privilege, "CAP_SYS_ADMIN is missing; run as root"))
     } else {
         None
     }
+}
+
+/// Reports whether this process has CAP_SYS_ADMIN.
+pub fn has_sys_admin() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
 /// Connects the module to the block device, or to a loop device of the image file that ends with the daemon.

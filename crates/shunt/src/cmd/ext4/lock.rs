@@ -122,10 +122,6 @@ pub fn take(path: &Path, file: &File, write: bool, part: Option<Range<u64>>) -> 
             return Err(failed(format_args!("cannot lock {}: {error}", path.display())));
         }
     }
-    // The loop device of a mount that has just ended may take a moment to end, too.
-    while loop_device(file, write).is_some() && begun.elapsed() < LOCK_TIMEOUT {
-        sleep(Duration::from_millis(10));
-    }
     match loop_device(file, write) {
         Some(device) => {
             let device = device.display();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
+use rustix::fs::MemfdFlags;
 use rustix::thread::CapabilitySet;
 use shunt_ext4fs::{DirtyData, Ext4, ReadTimes};
 use shunt_extmap::Connection;
@@ -19,10 +20,13 @@ use super::{Ext4MountArgs, Image, data, memory, read_times, survey};
 use crate::args::ErrorsArg;
 use crate::cmd::serve_by_mode;
 use crate::error::{Result, failed, usage};
-use crate::files;
+use crate::own_mounts::LOOP_FILE_NAME;
 use crate::report::counters::Ext4Report;
 use crate::sandbox;
 use crate::serve::{self, BeforeSandbox, Block, ExclusiveClaim, FsStatus, SandboxKind, Service, Source};
+
+/// Size of the file behind the loop device of an image, in bytes.
+const LOOP_FILE_BYTES: u64 = 1 << 20;
 
 /// The reason why no other daemon takes over from one that was killed.
 const NO_TAKEOVER: &str = "takeover is not supported for ext4";
@@ -47,7 +51,7 @@ fn serve(args: &Ext4MountArgs) -> Result<()> {
     let survey = survey::of(&image, args)?;
     let direct = data::switch_to_direct(args.data, &mut image, &survey)?;
     let device = data::device(args.data, &image, &survey, direct)?;
-    let block = block(&mut image, &survey);
+    let block = block(&mut image, &survey, args);
     let source = match (fs::canonicalize(&image.path), args.fd) {
         (Ok(source), _) => source,
         // With `--fd` the path is only for display.
@@ -179,31 +183,36 @@ fn fs_status(ext4: &Ext4) -> FsStatus {
     FsStatus { nodes: ext4.known_inodes(), ext4: Some(report), ..FsStatus::default() }
 }
 
-/// The block device for a `fuseblk` mount, if the file system is all of it and the user is root. A writable image file gets a loop
-/// device: only to such a mount the kernel passes `syncfs` on, and its `umount` waits for the last commit. No data moves through the
-/// loop device.
-fn block(image: &mut Image, survey: &Survey) -> Option<Block> {
+/// The block device for a `fuseblk` mount, if the file system is all of it and the user is root.
+fn block(image: &mut Image, survey: &Survey, args: &Ext4MountArgs) -> Option<Block> {
     let whole = rustix::process::geteuid().is_root() && survey.part.is_none();
-    let Some(claim) = image.claim.take() else {
-        return if whole && survey.writable { over_loop(image, survey) } else { None };
-    };
-    let path = fs::canonicalize(&image.path).ok().filter(|_| whole);
-    Some(Block::new(claim, path.map(|path| (path, survey.block_size))))
-}
-
-fn over_loop(image: &Image, survey: &Survey) -> Option<Block> {
-    // Opened again: a lock on the image must end with this daemon, not with the loop device.
-    let reopened = || fs::File::options().read(true).write(true).open(files::path_of(&image.file));
-    let attached = reopened().and_then(shunt_extmap::attach_exclusive);
-    let block = attached.and_then(|device| {
-        let claim = ExclusiveClaim::new(device, true)?;
-        let path = claim.path()?;
-        Ok(Block::new(claim, Some((path, survey.block_size))))
-    });
+    if let Some(claim) = image.claim.take() {
+        let path = fs::canonicalize(&image.path).ok().filter(|_| whole);
+        return Some(Block::new(claim, path.map(|path| (path, survey.block_size))));
+    }
+    let is_file = image.file.metadata().is_ok_and(|metadata| metadata.is_file());
+    if !(whole && is_file && survey.writable && data::has_sys_admin()) || args.no_loop {
+        return None;
+    }
+    let attached = loop_device(survey.block_size);
     let inform = |error: &io::Error| {
         tracing::info!(
-            "`syncfs` will not wait for changes to be durable: cannot attach a loop device: {error}"
+            "cannot attach a loop device for {}: {error}; `sync` and `umount` return before changes are durable",
+            image.path.display()
         );
     };
-    block.inspect_err(inform).ok()
+    attached.inspect_err(inform).ok()
+}
+
+/// Returns a loop device by which a writable image file is mounted as a block device: only to such a mount the kernel passes `syncfs`
+/// on (Linux 6.18), and only its `umount` waits for the last commit.
+///
+/// The device is empty, because the kernel neither reads nor writes it. One over the image would be a second way to change the image,
+/// would show the file system's UUID a second time, and would stay attached while a killed daemon's mount is busy.
+fn loop_device(block_size: u32) -> io::Result<Block> {
+    let empty = rustix::fs::memfd_create(LOOP_FILE_NAME, MemfdFlags::CLOEXEC)?;
+    rustix::fs::ftruncate(&empty, LOOP_FILE_BYTES)?;
+    let claim = ExclusiveClaim::new(shunt_extmap::attach_exclusive(&empty)?, true)?;
+    let path = claim.path()?;
+    Ok(Block::new(claim, Some((path, block_size))))
 }
