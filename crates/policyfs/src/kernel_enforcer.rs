@@ -80,6 +80,11 @@ impl EnforcerState {
         number
     }
 
+    /// Like [`number`](Self::number); also `None` for a class without rules, which needs no check.
+    fn number_if_ruled(&self, class: &RuleSet) -> Option<u32> {
+        if class.is_free() { None } else { self.number(class) }
+    }
+
     /// Returns the number of the class of a directory in which the creation of names is refused, or `None` if the kernel
     /// cannot refuse it to anybody.
     fn directory_number(&self, class: &RuleSet, children: ChildRules) -> Option<u32> {
@@ -159,8 +164,7 @@ impl PolicyFs {
     /// ENFILE if the table is full.
     pub(crate) fn register(&self, node: NodeId, class: &RuleSet) -> Result<(), Errno> {
         let Some(state) = self.enforcer.get() else { return Ok(()) };
-        let number = if class.is_free() { None } else { state.number(class) };
-        Self::assign(state, node, class, number)
+        Self::assign(state, node, class, state.number_if_ruled(class))
     }
 
     /// Registers a directory with the enforcer. Called before the kernel receives the inode.
@@ -174,8 +178,7 @@ impl PolicyFs {
             .directory_number(class, resolved.state.child_rules())
             // The daemon refuses every name in a directory that ignores case, with another error.
             .filter(|_| self.is_spelled_once(&resolved.state, node));
-        let number = number.or_else(|| if class.is_free() { None } else { state.number(class) });
-        Self::assign(state, node, class, number)
+        Self::assign(state, node, class, number.or_else(|| state.number_if_ruled(class)))
     }
 
     fn assign(
