@@ -77,8 +77,16 @@ impl Filesystem {
 
     /// Saves an inode in a transaction handle of its own.
     pub(crate) fn save_alone(&self, inode: &Inode) -> Result<()> {
+        self.save_alone_recording(inode, None)
+    }
+
+    /// Saves an inode like [`save_alone`](Self::save_alone), and records `value` as the outcome of the operation.
+    pub(crate) fn save_alone_recording(&self, inode: &Inode, value: Option<u64>) -> Result<()> {
         let mut handle = self.store.begin(INODE_CREDITS)?;
         inode.save(&mut handle)?;
+        if let Some(value) = value {
+            handle.record(value);
+        }
         handle.complete();
         Ok(())
     }

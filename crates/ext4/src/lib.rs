@@ -57,6 +57,7 @@ mod xattr_block_cache;
 pub use allocate::ReservedAccess;
 pub use attributes::Attributes;
 pub use block_mapping::{MappedRange, Mapping};
+pub use buffer::{MAX_OPERATIONS, Operation, Outcome, SHADOW_WORDS, SharedMemory, UNNAMED};
 pub use device::{Device, FileDevice, MemoryDevice, Overlay, Window};
 pub use directory::{Entry, MAX_NAME_BYTES};
 pub use error::{Corruption, Error, Result};

@@ -17,6 +17,12 @@ pub(crate) struct OrphanLists {
 }
 
 impl OrphanLists {
+    /// Returns all orphans.
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        let file = self.file.iter().flat_map(|file| file.taken.keys().copied());
+        file.chain(self.list.0.iter().copied()).collect()
+    }
+
     pub(crate) fn contains(&self, number: u32) -> bool {
         self.file.as_ref().is_some_and(|file| file.contains(number)) || self.list.contains(number)
     }

@@ -8,17 +8,22 @@ use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{NewInodeKind, WriteSource};
 use shunt_fuse::{
     Attributes, Capabilities, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno,
-    Expiry, Fallocate, FileHandle, FileSystem, IoctlArgs, IoctlReply, LockOwner, Name, NewNode, NodeId,
+    Expiry, Fallocate, FileHandle, FileSystem, Handle, IoctlArgs, IoctlReply, LockOwner, Name, NewNode, NodeId,
     OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameFlags, Request, SetAttributes, StatFs, StatxReply, Whence,
     WriteArgs, WriteData, XattrReply, XattrSet,
 };
 
 use crate::foreign_data::DataInPages;
 use crate::lookup_count::ForgottenInode;
-use crate::opens::{O_EXCL, may_open, number_of, rights_of};
+use crate::opens::{O_EXCL, may_open, rights_of, sequence_of};
 use crate::{Ext4, names, setattr};
 
 impl FileSystem for Ext4 {
+    fn start(&self, session: &Handle) -> std::io::Result<()> {
+        self.resume(session);
+        Ok(())
+    }
+
     fn forget(&self, node: NodeId, lookups: u64) {
         let (Some(reaper), Ok(number)) = (&self.reaper, self.number(node)) else { return };
         let forgotten = self.lookup_counts.forget(number, lookups);
@@ -42,8 +47,8 @@ impl FileSystem for Ext4 {
         self.finish();
     }
 
-    async fn lookup(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
-        self.look_up(&self.inode(parent)?, name.as_bytes())
+    async fn lookup(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry, Errno> {
+        self.look_up(request, &self.inode(parent)?, name.as_bytes())
     }
 
     async fn getattr(
@@ -106,7 +111,7 @@ impl FileSystem for Ext4 {
             made => made?,
         };
         let opened = self.opened_mapped(request, &inode, self.opened(request, inode.number, args.flags));
-        let entry = Entry { attributes_expiry: self.expiry(&inode), ..self.entry_with_lookup(&inode) };
+        let entry = Entry { attributes_expiry: self.expiry(&inode), ..self.entry_with_lookup(request, &inode) };
         Ok(Created { entry, opened })
     }
 
@@ -131,7 +136,7 @@ impl FileSystem for Ext4 {
         new: NewNode,
     ) -> Result<Entry, Errno> {
         let kind = names::new_inode_kind(&new)?;
-        Ok(self.entry_with_lookup(&self.make(request, parent, name.as_bytes(), kind, new.mode, new.umask)?))
+        Ok(self.entry_with_lookup(request, &self.make(request, parent, name.as_bytes(), kind, new.mode, new.umask)?))
     }
 
     async fn mkdir(
@@ -142,7 +147,7 @@ impl FileSystem for Ext4 {
         new: NewNode,
     ) -> Result<Entry, Errno> {
         let made = self.make(request, parent, name.as_bytes(), NewInodeKind::Directory, new.mode, new.umask);
-        Ok(self.entry_with_lookup(&made?))
+        Ok(self.entry_with_lookup(request, &made?))
     }
 
     async fn symlink(
@@ -153,7 +158,7 @@ impl FileSystem for Ext4 {
         target: &CStr,
     ) -> Result<Entry, Errno> {
         let kind = NewInodeKind::Symlink(target.to_bytes());
-        Ok(self.entry_with_lookup(&self.make(request, parent, name.as_bytes(), kind, 0o777, 0)?))
+        Ok(self.entry_with_lookup(request, &self.make(request, parent, name.as_bytes(), kind, 0o777, 0)?))
     }
 
     async fn link(
@@ -163,15 +168,15 @@ impl FileSystem for Ext4 {
         new_parent: NodeId,
         new_name: Name<'_>,
     ) -> Result<Entry, Errno> {
-        Ok(self.entry_with_lookup(&self.add_name(request, node, new_parent, new_name.as_bytes())?))
+        Ok(self.entry_with_lookup(request, &self.add_name(request, node, new_parent, new_name.as_bytes())?))
     }
 
-    async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        self.remove_dentry(parent, name.as_bytes(), false)
+    async fn unlink(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        self.remove_dentry(request, parent, name.as_bytes(), false)
     }
 
-    async fn rmdir(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        self.remove_dentry(parent, name.as_bytes(), true)
+    async fn rmdir(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        self.remove_dentry(request, parent, name.as_bytes(), true)
     }
 
     async fn rename(
@@ -253,9 +258,11 @@ impl FileSystem for Ext4 {
         setattr::may_allocate(&self.inode(node)?, mode)?;
         let rights = self.filesystem.rights(request.uid(), request.gid());
         let range = (args.offset, args.length);
-        self.with_space(|| match &self.writing {
-            Some(writing) => writing.fallocate(number, mode, range, rights),
-            None => self.filesystem.fallocate_as(number, mode, range, rights),
+        self.in_steps(request, || {
+            self.with_space(|| match &self.writing {
+                Some(writing) => writing.fallocate(number, mode, range, rights),
+                None => self.filesystem.fallocate_as(number, mode, range, rights),
+            })
         })
     }
 
@@ -277,7 +284,7 @@ impl FileSystem for Ext4 {
         _data_only: bool,
     ) -> Result<(), Errno> {
         // The kernel sends FSYNC only when no write-back error is left to report.
-        self.write_errors.mark_reported(self.number(node)?, number_of(handle));
+        self.write_errors.mark_reported(self.number(node)?, sequence_of(handle));
         self.sync_one(node)
     }
 
@@ -314,6 +321,16 @@ impl FileSystem for Ext4 {
         Err(Errno::NOSYS)
     }
 
+    async fn releasedir(
+        &self,
+        _request: &Request<'_>,
+        node: NodeId,
+        args: ReleaseArgs,
+    ) -> Result<(), Errno> {
+        self.closed(self.number(node)?, &ReleaseArgs { flags: 0, ..args });
+        Ok(())
+    }
+
     async fn readdir(
         &self,
         _request: &Request<'_>,
@@ -329,7 +346,7 @@ impl FileSystem for Ext4 {
 
     async fn readdirplus(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         node: NodeId,
         _handle: FileHandle,
         offset: u64,
@@ -337,7 +354,7 @@ impl FileSystem for Ext4 {
     ) -> Result<(), Errno> {
         let directory = self.inode(node)?;
         self.note_listing(&directory, offset);
-        self.list_plus(&directory, offset, out)
+        self.list_plus(request, &directory, offset, out)
     }
 
     async fn statfs(&self, _request: &Request<'_>, _node: NodeId) -> Result<StatFs, Errno> {
@@ -369,9 +386,10 @@ impl FileSystem for Ext4 {
         self.set_xattr(request, node, name, value, set)
     }
 
-    async fn removexattr(&self, _request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
+    async fn removexattr(&self, request: &Request<'_>, node: NodeId, name: &CStr) -> Result<(), Errno> {
         let number = self.number(node)?;
-        self.with_space(|| self.filesystem.remove_xattr(number, name.to_bytes())).map(drop)
+        let remove = || self.with_space(|| self.filesystem.remove_xattr(number, name.to_bytes()));
+        self.once(request, || remove().map(drop), |_| Ok(()))
     }
 
     async fn ioctl(

@@ -28,6 +28,7 @@ mod error_policy;
 mod flags;
 mod foreign_data;
 mod fuse_ops;
+mod handles;
 mod killpriv;
 mod listing;
 mod lookup_count;
@@ -43,6 +44,7 @@ mod seek_and_bmap;
 mod setattr;
 mod summary;
 mod sync;
+mod takeover;
 mod writers;
 mod xattrs;
 
@@ -57,17 +59,20 @@ use shunt_fuse::mount::MountOptions;
 
 use corruption_log::CorruptionLog;
 use direct_write::DirectWrites;
+use handles::Handles;
 use lookup_count::LookupCounts;
 use lost::WriteErrors;
 use low_space::LowSpace;
 use mapped::Mapped;
 use reaper::Reaper;
+use takeover::Resumable;
 use writers::Writers;
 
 pub use atime::{Atime, ReadTimes};
 pub use corruption_log::DamageCounts;
 pub use dirty_data::DirtyData;
 pub use summary::Summary;
+pub use takeover::TakeoverMemory;
 
 /// A file system on an image, which a FUSE session can serve.
 pub struct Ext4 {
@@ -79,6 +84,10 @@ pub struct Ext4 {
     errors_remount_ro: bool,
     /// Lookup counts of the kernel. Kept only where inodes can be freed.
     lookup_counts: LookupCounts,
+    /// Numbers of open handles.
+    handles: Handles,
+    /// Set where another daemon can take over.
+    resumable: Option<Resumable>,
     /// Failed WRITE requests of the write-back cache.
     write_errors: WriteErrors,
     /// Inodes with writable handles, which may have dirty pages.
@@ -125,6 +134,8 @@ impl Ext4 {
             corruption_log: CorruptionLog::default(),
             errors_remount_ro: false,
             lookup_counts: LookupCounts::default(),
+            handles: Handles::default(),
+            resumable: None,
             write_errors: WriteErrors::default(),
             low_space,
             writers,
@@ -215,7 +226,14 @@ impl Ext4 {
         if let Some(writing) = &self.writing {
             writing.finish();
         }
-        for number in self.lookup_counts.take_unlinked() {
+        let mut unlinked = self.lookup_counts.take_unlinked();
+        // Inodes whose counts an earlier daemon left too high.
+        if self.resumable.is_some() {
+            unlinked.extend(self.filesystem.unlinked());
+            unlinked.sort_unstable();
+            unlinked.dedup();
+        }
+        for number in unlinked {
             reaper.free(number);
         }
         reaper.end();

@@ -2,7 +2,7 @@
 //! of each inode that it returns.
 
 use shunt_ext4::{Entry, Inode};
-use shunt_fuse::{DirectoryBuffer, DirectoryPlusBuffer, Errno, FileType};
+use shunt_fuse::{DirectoryBuffer, DirectoryPlusBuffer, Errno, FileType, Request};
 
 use crate::Ext4;
 use crate::attributes::file_type;
@@ -31,6 +31,7 @@ impl Ext4 {
 
     pub(crate) fn list_plus(
         &self,
+        request: &Request<'_>,
         directory: &Inode,
         offset: u64,
         out: &mut DirectoryPlusBuffer,
@@ -43,7 +44,7 @@ impl Ext4 {
             let found = if is_dots(&entry) { None } else { self.follow(directory, &entry).ok() };
             match found {
                 // The entry fits, so the kernel gets a reference.
-                Some(inode) => out.push(&entry.name, &self.entry_with_lookup(&inode), entry.next),
+                Some(inode) => out.push(&entry.name, &self.entry_with_lookup(request, &inode), entry.next),
                 None => out.push_name(&entry.name, entry.inode.into(), self.kind(&entry), entry.next),
             }
         }))

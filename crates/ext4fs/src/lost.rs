@@ -19,7 +19,7 @@ use shunt_fuse::{Errno, Expiry, FileHandle, NodeId, Request};
 
 use crate::Ext4;
 use crate::low_space::LowSpace;
-use crate::opens::{appends, number_of, only_writes, rights_of};
+use crate::opens::{appends, sequence_of, only_writes, rights_of};
 
 /// Free bytes that may be unusable for a file: its extent tree needs blocks too, and other files have blocks reserved.
 const UNUSABLE_SPACE_BYTES: u64 = 1 << 20;
@@ -30,10 +30,32 @@ struct Failure {
     errno: Errno,
     /// Length of that WRITE in bytes. ENOSPC is no longer reported once this much and [`UNUSABLE_SPACE_BYTES`] are free.
     length: u64,
-    /// Handles with a smaller number were open when the WRITE failed.
-    at: u64,
+    /// Handles that were opened before were open when the WRITE failed.
+    at: Sequence,
     /// Handles that have already received the error.
-    reported_to: HashSet<u64>,
+    reported_to: HashSet<Sequence>,
+}
+
+/// Position of an open or a failure in their common sequence. It has as many bits as a handle has room for, and wraps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Sequence(u64);
+
+impl Sequence {
+    const BITS: u32 = 29;
+
+    pub(crate) fn new(number: u64) -> Self {
+        Self(number & ((1 << Self::BITS) - 1))
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
+    /// Reports whether this position comes before another one, if they are less than half of all numbers apart.
+    fn precedes(self, other: Self) -> bool {
+        let ahead = Self::new(other.0.wrapping_sub(self.0)).0;
+        (1..1 << (Self::BITS - 1)).contains(&ahead)
+    }
 }
 
 /// Failed WRITEs by inode, until the kernel forgets the inode.
@@ -45,9 +67,17 @@ pub(crate) struct WriteErrors {
 }
 
 impl WriteErrors {
-    /// Returns the number of a newly opened handle.
-    pub(crate) fn opened(&self) -> u64 {
-        self.clock.fetch_add(1, Ordering::Relaxed) & u64::MAX >> 8
+    /// Returns the position of a newly opened handle.
+    pub(crate) fn opened(&self) -> Sequence {
+        Sequence::new(self.clock.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Continues the sequence after the handles of an earlier daemon.
+    pub(crate) fn continue_after(&self, handles: impl Iterator<Item = FileHandle>) {
+        let last = handles.map(sequence_of).reduce(|last, next| if last.precedes(next) { next } else { last });
+        if let Some(last) = last {
+            self.clock.store(last.0 + 1, Ordering::Relaxed);
+        }
     }
 
     fn fail(&self, inode: u32, errno: Errno, length: u64) {
@@ -57,11 +87,11 @@ impl WriteErrors {
     }
 
     /// Returns the failure that was not yet reported to a handle. `has_room` reports whether that many bytes are free now.
-    fn unreported(&self, inode: u32, handle: u64, has_room: impl FnOnce(u64) -> bool) -> Option<Errno> {
+    fn unreported(&self, inode: u32, handle: Sequence, has_room: impl FnOnce(u64) -> bool) -> Option<Errno> {
         let (errno, length) = {
             let failures = self.failures.lock();
             let failure = failures.get(&inode)?;
-            if handle > failure.at || failure.reported_to.contains(&handle) {
+            if !handle.precedes(failure.at) || failure.reported_to.contains(&handle) {
                 return None;
             }
             (failure.errno, failure.length)
@@ -71,15 +101,15 @@ impl WriteErrors {
     }
 
     /// Marks the failure as reported to a handle, by GETATTR or fsync.
-    pub(crate) fn mark_reported(&self, inode: u32, handle: u64) {
+    pub(crate) fn mark_reported(&self, inode: u32, handle: Sequence) {
         if let Some(failure) = self.failures.lock().get_mut(&inode)
-            && handle < failure.at
+            && handle.precedes(failure.at)
         {
             failure.reported_to.insert(handle);
         }
     }
 
-    pub(crate) fn closed(&self, inode: u32, handle: u64) {
+    pub(crate) fn closed(&self, inode: u32, handle: Sequence) {
         if let Some(failure) = self.failures.lock().get_mut(&inode) {
             failure.reported_to.remove(&handle);
         }
@@ -106,7 +136,7 @@ impl Ext4 {
         if inode.flags.contains(InodeFlags::IMMUTABLE) {
             return Err(Errno::PERM);
         }
-        let error = self.write_errors.unreported(inode.number, number_of(handle), |length| {
+        let error = self.write_errors.unreported(inode.number, sequence_of(handle), |length| {
             self.has_room(length + UNUSABLE_SPACE_BYTES, rights_of(handle))
         });
         if let Some(errno) = error {
@@ -167,5 +197,19 @@ impl Ext4 {
         let block_size = u64::from(self.filesystem.geometry().block_size);
         let none_behind = inode.size.is_multiple_of(block_size) && inode.blocks * 512 <= inode.size;
         inode.blocks == 0 || appends(handle) && none_behind
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_wrap() {
+        let (last, first) = (Sequence::new(u64::MAX), Sequence::new(0));
+        assert!(last.precedes(first) && !first.precedes(last) && !first.precedes(first));
+        let errors = WriteErrors::default();
+        errors.continue_after([5, 3].map(|number| FileHandle(number << 35 | 7)).into_iter());
+        assert_eq!(errors.opened(), Sequence::new(6));
     }
 }

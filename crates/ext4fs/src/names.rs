@@ -33,18 +33,23 @@ fn second_root(directory: &Inode) -> Error {
 }
 
 impl Ext4 {
-    pub(crate) fn look_up(&self, directory: &Inode, name: &[u8]) -> Result<Entry, Errno> {
+    pub(crate) fn look_up(
+        &self,
+        request: &Request<'_>,
+        directory: &Inode,
+        name: &[u8],
+    ) -> Result<Entry, Errno> {
         // Only used to resolve a file handle. An inode without links that has no lookup count is already freed or about to be.
         if name == b"." {
             return if directory.links > 0 {
-                Ok(self.entry_with_lookup(directory))
+                Ok(self.entry_with_lookup(request, directory))
             } else {
                 Err(Errno::STALE)
             };
         }
         match self.filesystem.find(directory, name) {
             Ok(inode) if inode.number == ROOT && name != b".." => self.to_errno(Err(second_root(directory))),
-            Ok(inode) => Ok(self.entry_with_lookup(&inode)),
+            Ok(inode) => Ok(self.entry_with_lookup(request, &inode)),
             // The name stays absent until this mount creates it.
             Err(Error::NotFound) => Ok(Entry::absent(Expiry::FOREVER)),
             Err(error) => self.to_errno(Err(error)),
@@ -68,7 +73,8 @@ impl Ext4 {
         umask: u32,
     ) -> Result<Inode, Errno> {
         let (parent, new) = (self.number(parent)?, new(request, mode, umask));
-        self.with_space(|| self.filesystem.create(parent, name, kind, &new))
+        let create = || self.with_space(|| self.filesystem.create(parent, name, kind, &new));
+        self.once(request, create, |made| self.inode_of(made))
     }
 
     /// Creates a file without a name (`O_TMPFILE`), which `link(2)` may name later.
@@ -80,8 +86,9 @@ impl Ext4 {
         umask: u32,
     ) -> Result<Entry, Errno> {
         let (parent, new) = (self.number(parent)?, new(request, mode, umask));
-        let inode = self.with_space(|| self.filesystem.create_tmpfile(parent, &new))?;
-        let entry = self.entry_with_lookup(&inode);
+        let create = || self.with_space(|| self.filesystem.create_tmpfile(parent, &new));
+        let inode = self.once(request, create, |made| self.inode_of(made))?;
+        let entry = self.entry_with_lookup(request, &inode);
         self.reap_if_unlinked(&inode);
         Ok(entry)
     }
@@ -95,20 +102,30 @@ impl Ext4 {
     ) -> Result<Inode, Errno> {
         let (number, parent) = (self.number(node)?, self.number(parent)?);
         let rights = self.filesystem.rights(request.uid(), request.gid());
-        let inode = self.with_space(|| self.filesystem.link_as(number, parent, name, rights))?;
+        let link = || self.with_space(|| self.filesystem.link_as(number, parent, name, rights));
+        let inode = self.once(request, link, |linked| self.inode_of(linked))?;
         self.lookup_counts.name(number);
         Ok(inode)
     }
 
     /// Removes the dentry of a directory, or of another inode.
-    pub(crate) fn remove_dentry(&self, parent: NodeId, name: &[u8], directory: bool) -> Result<(), Errno> {
+    pub(crate) fn remove_dentry(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: &[u8],
+        directory: bool,
+    ) -> Result<(), Errno> {
         let parent = self.number(parent)?;
-        let left = match directory {
-            true => self.filesystem.remove_directory(parent, name),
-            false => self.filesystem.unlink(parent, name),
+        let remove = || {
+            let left = match directory {
+                true => self.filesystem.remove_directory(parent, name),
+                false => self.filesystem.unlink(parent, name),
+            };
+            self.reap_if_unlinked(&self.to_errno(left)?);
+            Ok(())
         };
-        self.reap_if_unlinked(&self.to_errno(left)?);
-        Ok(())
+        self.once(request, remove, |_| Ok(()))
     }
 
     pub(crate) fn move_name(
@@ -131,11 +148,20 @@ impl Ext4 {
         let (old, new) = ((self.number(from.0)?, from.1), (self.number(to.0)?, to.1));
         let rights = self.filesystem.rights(request.uid(), request.gid());
         let how = Move { mode, whiteout };
-        let replaced = self.with_space(|| self.filesystem.rename_as(old, new, &how, rights))?;
-        if let Some(inode) = replaced {
-            self.reap_if_unlinked(&inode);
-        }
-        Ok(())
+        let rename = || {
+            let replaced = self.with_space(|| self.filesystem.rename_as(old, new, &how, rights))?;
+            if let Some(inode) = replaced {
+                self.reap_if_unlinked(&inode);
+            }
+            Ok(())
+        };
+        self.once(request, rename, |_| Ok(()))
+    }
+
+    /// Returns the inode in the outcome of an operation.
+    fn inode_of(&self, outcome: u64) -> Result<Inode, Errno> {
+        // The upper bits say whether it has a name.
+        self.inode(crate::reply::node(outcome as u32))
     }
 
     /// Frees an inode without links at once if it has no lookup count, else when the kernel forgets it.

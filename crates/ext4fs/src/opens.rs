@@ -6,21 +6,21 @@ use shunt_ext4::{Inode, Kind, ReservedAccess};
 use shunt_fuse::{Errno, FileHandle, NodeId, Opened, ReleaseArgs, Request};
 
 use crate::Ext4;
+use crate::lost::Sequence;
 use crate::notification_sent::NotificationSent;
 
 pub(crate) const O_EXCL: u32 = rustix::fs::OFlags::EXCL.bits();
 const O_APPEND: u32 = rustix::fs::OFlags::APPEND.bits();
 const O_TRUNC: u32 = rustix::fs::OFlags::TRUNC.bits();
-const O_ACCMODE: u32 = rustix::fs::OFlags::RWMODE.bits();
+pub(crate) const ACCMODE: u32 = rustix::fs::OFlags::RWMODE.bits();
+pub(crate) const WRONLY: u32 = rustix::fs::OFlags::WRONLY.bits();
 
-const O_WRONLY: u32 = rustix::fs::OFlags::WRONLY.bits();
-
-/// A handle identifies nothing by itself, because each request names its inode. Its low bits hold open flags, the rest is the
-/// sequence number of the open.
-const RESERVED: u64 = 1;
-const ONLY_WRITES: u64 = 2;
-const APPENDS: u64 = 4;
-const NUMBER_SHIFT: u32 = 8;
+/// A handle identifies nothing by itself, because each request names its inode. Its low 32 bits are a number that no other handle has
+/// at the time, then follow open flags, and the sequence number of the open.
+const RESERVED: u64 = 1 << 32;
+const ONLY_WRITES: u64 = 2 << 32;
+const APPENDS: u64 = 4 << 32;
+const SEQUENCE_SHIFT: u32 = 35;
 
 /// Returns whether writes through a handle may use the reserved blocks.
 pub(crate) fn rights_of(handle: FileHandle) -> ReservedAccess {
@@ -38,8 +38,8 @@ pub(crate) fn appends(handle: FileHandle) -> bool {
 }
 
 /// Returns the sequence number of the open.
-pub(crate) fn number_of(handle: FileHandle) -> u64 {
-    handle.0 >> NUMBER_SHIFT
+pub(crate) fn sequence_of(handle: FileHandle) -> Sequence {
+    Sequence::new(handle.0 >> SEQUENCE_SHIFT)
 }
 
 /// Makes the checks that the kernel cannot: inode flags, which it does not know, and missing encryption keys.
@@ -47,7 +47,7 @@ pub(crate) fn may_open(inode: &Inode, flags: u32) -> Result<(), Errno> {
     if inode.kind == Kind::Regular && inode.flags.contains(InodeFlags::ENCRYPT) {
         return Err(Errno::NOKEY);
     }
-    let writes = flags & O_ACCMODE != 0 || flags & O_TRUNC != 0;
+    let writes = flags & ACCMODE != 0 || flags & O_TRUNC != 0;
     let appends = flags & O_APPEND != 0 && flags & O_TRUNC == 0;
     let content = matches!(inode.kind, Kind::Regular | Kind::Directory);
     let immutable = inode.flags.contains(InodeFlags::IMMUTABLE);
@@ -61,7 +61,7 @@ impl Ext4 {
     ///
     /// The kernel must have dropped them before that write, hence before the reply to the open.
     pub(crate) async fn require_getattr_before_write(&self, request: &Request<'_>, node: NodeId, flags: u32) {
-        if flags & O_ACCMODE == 0 || !self.is_low() {
+        if flags & ACCMODE == 0 || !self.is_low() {
             return;
         }
         let caches = request.session().caches();
@@ -73,8 +73,8 @@ impl Ext4 {
 
     /// Records an open. Write-back requests carry no caller, so the right to reserved blocks is that of the opener.
     pub(crate) fn opened(&self, request: &Request<'_>, inode: u32, flags: u32) -> Opened {
-        if self.is_writable() && flags & O_ACCMODE != 0 {
-            self.writers.opened(inode, flags & O_ACCMODE != O_WRONLY);
+        if self.is_writable() && flags & ACCMODE != 0 {
+            self.writers.opened(inode, flags & ACCMODE != WRONLY);
             if let Some(low_space) = &self.low_space {
                 low_space.opened(|| request.session().caches().clone());
             }
@@ -82,11 +82,12 @@ impl Ext4 {
         let rights = self.filesystem.rights(request.uid(), request.gid());
         let bits = [
             (rights == ReservedAccess::Reserved, RESERVED),
-            (flags & O_ACCMODE == O_WRONLY, ONLY_WRITES),
+            (flags & ACCMODE == WRONLY, ONLY_WRITES),
             (flags & O_APPEND != 0, APPENDS),
         ];
         let how: u64 = bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum();
-        let opened = Opened::cached(FileHandle(self.write_errors.opened() << NUMBER_SHIFT | how));
+        let sequence = self.write_errors.opened().number() << SEQUENCE_SHIFT;
+        let opened = Opened::cached(FileHandle(sequence | how | u64::from(self.handles.take())));
         // Data moves between the kernel's pages and the image, unless the kernel module has it on the device.
         let moves = self.image.is_some() && self.writing.is_none();
         let opened = if moves { opened.zero_copy() } else { opened };
@@ -94,8 +95,9 @@ impl Ext4 {
     }
 
     pub(crate) fn closed(&self, inode: u32, args: &ReleaseArgs) {
-        self.write_errors.closed(inode, number_of(args.handle));
-        if args.flags & O_ACCMODE != 0 {
+        self.handles.give_back(args.handle);
+        self.write_errors.closed(inode, sequence_of(args.handle));
+        if args.flags & ACCMODE != 0 {
             self.writers.closed(inode, !only_writes(args.handle));
         }
     }

@@ -3,7 +3,7 @@
 
 use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{Error, Inode, Kind, ROOT};
-use shunt_fuse::{Attributes, Data, Entry, Errno, Expiry, FileRange, NodeId, StatFs};
+use shunt_fuse::{Attributes, Data, Entry, Errno, Expiry, FileRange, NodeId, Request, StatFs};
 
 use crate::Ext4;
 use crate::attributes::{attributes, timestamp};
@@ -34,9 +34,9 @@ impl Ext4 {
     }
 
     /// Like [`entry`](Self::entry), and increments the lookup count.
-    pub(crate) fn entry_with_lookup(&self, inode: &Inode) -> Entry {
+    pub(crate) fn entry_with_lookup(&self, request: &Request<'_>, inode: &Inode) -> Entry {
         if self.is_writable() {
-            self.lookup_counts.increment(inode.number);
+            self.count_lookup(request, inode.number);
         }
         self.entry(inode)
     }

@@ -45,7 +45,7 @@ impl Ext4 {
         let (number, mode) = (self.number(node)?, setattr::set_mode(set.flags)?);
         let rights = self.filesystem.rights(request.uid(), request.gid());
         let set_it = || self.filesystem.set_xattr_as(number, name.to_bytes(), value, mode, rights);
-        let inode = self.with_space(set_it)?;
+        let inode = self.once(request, || self.with_space(set_it), |_| self.inode(node))?;
         if set.acl_kill_sgid { self.drop_setgid(&inode) } else { Ok(()) }
     }
 }

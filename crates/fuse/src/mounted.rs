@@ -94,7 +94,8 @@ pub struct Mounted {
 #[must_use = "dropping it leaves a mount without a server"]
 pub struct Connected {
     mount: MountPoint,
-    method: MountMethod,
+    /// `None` where an earlier server mounted it, whose session this one continues.
+    method: Option<MountMethod>,
     agreed: Agreed,
     guard: Option<(Arc<Guardian>, Watch)>,
 }
@@ -185,7 +186,7 @@ pub fn connect(
     raise_read_ahead(&mount, &config, agreed.handle().negotiated().max_readahead);
     let point = mount.clone();
     agreed.handle().set_mountpoint(move || open_root(&point));
-    Ok(Connected { mount, method, agreed, guard })
+    Ok(Connected { mount, method: Some(method), agreed, guard })
 }
 
 impl Connected {
@@ -210,11 +211,19 @@ impl Connected {
     /// An error of the file system's start, or of starting a thread. The mount stays, unserved, for the caller to unmount.
     pub fn serve<F: FileSystem>(self, fs: impl Into<Arc<F>>) -> Result<Mounted, MountSessionError> {
         let Self { mount, method, agreed, guard } = self;
-        let (handle, serving) = run(agreed.start(fs.into())?)?;
-        if let Some((guardian, _)) = guard.as_ref().filter(|_| handle.takeover().is_some()) {
-            guardian.arm()?;
+        let session = agreed.start(fs.into())?;
+        let guardian = guard.as_ref().map(|(guardian, _)| guardian);
+        let guardian = guardian.filter(|_| session.handle().takeover().is_some());
+        match guardian {
+            Some(guardian) if method.is_none() => {
+                session.continue_requests()?;
+                guardian.taken_over()?;
+            }
+            Some(guardian) => guardian.arm()?,
+            None => {}
         }
-        Ok(Mounted { mount, method: Some(method), handle, serving, guard })
+        let (handle, serving) = run(session)?;
+        Ok(Mounted { mount, method, handle, serving, guard })
     }
 }
 
@@ -230,14 +239,22 @@ pub fn resume<F: FileSystem>(
     config: Config,
     hand_over: HandOver,
 ) -> Result<Mounted, MountSessionError> {
+    reconnect(config, hand_over)?.serve(fs)
+}
+
+/// Connects to a mount whose server has ended, without a file system, which the process can make and
+/// [serve](Connected::serve) after it has dropped privileges. Requests on the mount wait until then. Otherwise like
+/// [`resume`].
+///
+/// # Errors
+/// The handed-over state is of another version, or lacks what `config` requires. The mount stays as it is.
+pub fn reconnect(config: Config, hand_over: HandOver) -> Result<Connected, MountSessionError> {
     let HandOver { guardian, descriptors: held, watch, mount, takeovers, .. } = hand_over;
     let guardian = Arc::new(guardian);
-    let session = Session::<F>::resume(fs.into(), config, guardian.clone(), held, takeovers)?;
-    guardian.taken_over()?;
-    let (handle, serving) = run(session)?;
+    let agreed = Agreed::resume(&config, guardian.clone(), held, takeovers)?;
     let point = mount.clone();
-    handle.set_mountpoint(move || open_root(&point));
-    Ok(Mounted { mount, method: None, handle, serving, guard: Some((guardian, watch)) })
+    agreed.handle().set_mountpoint(move || open_root(&point));
+    Ok(Connected { mount, method: None, agreed, guard: Some((guardian, watch)) })
 }
 
 type Serving = (Handle, JoinHandle<io::Result<()>>);

@@ -1,5 +1,6 @@
 //! Loading of the BPF programs, and access to their maps.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder};
@@ -43,9 +44,9 @@ impl Programs {
         let say = |_, line: String| tracing::debug!("{}", line.trim_end());
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Info, say)));
         let elf = PROGRAMS.ok_or(LsmError::Absent)?;
-        let mut left_out: Vec<String> = Vec::new();
+        let mut left_out = LeftOut::new();
         if kernel_version() < (6, 11) {
-            left_out.extend(UNSAFE_BEFORE_6_11.map(str::to_owned));
+            left_out.extend(UNSAFE_BEFORE_6_11.map(|name| (name.to_owned(), "unsafe before Linux 6.11".to_owned())));
         }
         let object = match open(elf, &left_out) {
             Ok(object) => object,
@@ -60,14 +61,11 @@ impl Programs {
             match program.attach() {
                 Ok(link) => links.push(link),
                 Err(error) if REQUIRED.contains(&name.as_str()) => return Err(refused(error)),
-                Err(_) => left_out.push(name),
+                Err(error) => drop(left_out.insert(name, refused(error).to_string())),
             }
         }
-        if !left_out.is_empty() {
-            tracing::info!(
-                "this kernel does not accept the BPF programs {}: the daemon checks these operations",
-                left_out.join(", ")
-            );
+        for (name, cause) in &left_out {
+            tracing::info!("the daemon checks what the BPF program {name} would check: {cause}");
         }
         let programs = Self { _links: links, object };
         programs.are_run().then_some(programs).ok_or(LsmError::NotRun)
@@ -119,12 +117,15 @@ impl KernelEnforcer for Programs {
     }
 }
 
+/// Programs that are not loaded, and the cause of each.
+type LeftOut = BTreeMap<String, String>;
+
 /// Loads all programs except some.
-fn open(elf: &[u8], left_out: &[String]) -> Result<Object, LsmError> {
+fn open(elf: &[u8], left_out: &LeftOut) -> Result<Object, LsmError> {
     let object = ObjectBuilder::default().open_memory(elf).and_then(|mut object| {
         for mut program in object.progs_mut() {
             let name = program.name().to_string_lossy().into_owned();
-            program.set_autoload(!left_out.contains(&name));
+            program.set_autoload(!left_out.contains_key(&name));
         }
         object.load()
     });
@@ -137,18 +138,25 @@ fn open(elf: &[u8], left_out: &[String]) -> Result<Object, LsmError> {
     })
 }
 
-/// Returns the optional programs that the kernel does not accept, by loading each of them. `known` are among them.
+/// Returns the optional programs that the kernel does not accept, `known` among them. Begins with the required programs and adds one
+/// optional program at a time, so that a program which does not load together with the others is left out, too.
 ///
 /// # Errors
 /// The kernel refuses the required programs.
-fn unloadable(elf: &[u8], known: Vec<String>) -> Result<Vec<String>, LsmError> {
+fn unloadable(elf: &[u8], known: LeftOut) -> Result<LeftOut, LsmError> {
     let object = ObjectBuilder::default().open_memory(elf).map_err(refused)?;
     let names = object.progs().map(|program| program.name().to_string_lossy().into_owned());
     let optional: Vec<String> = names.filter(|name| !REQUIRED.contains(&name.as_str())).collect();
-    open(elf, &optional)?;
-    let alone = |name: &String| optional.iter().filter(|other| *other != name).cloned().collect::<Vec<_>>();
-    let refuses = |name: &&String| known.contains(name) || open(elf, &alone(name)).is_err();
-    Ok(optional.iter().filter(refuses).cloned().collect())
+    let mut left_out: LeftOut = optional.iter().map(|name| (name.clone(), String::new())).collect();
+    open(elf, &left_out)?;
+    for name in optional.iter().filter(|name| !known.contains_key(*name)) {
+        left_out.remove(name);
+        if let Err(error) = open(elf, &left_out) {
+            left_out.insert(name.clone(), error.to_string());
+        }
+    }
+    left_out.extend(known);
+    Ok(left_out)
 }
 
 /// Returns the first two numbers of the kernel's release.

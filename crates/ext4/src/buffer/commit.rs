@@ -48,9 +48,10 @@ impl MetadataCache {
             if self.cache.dirty() > 0 || writer.superblock.is_changed() || !revoked.is_empty() {
                 self.put_superblock(writer)?;
             }
-            Ok::<_, Error>((tid, self.cache.freeze(), revoked, writer.freed.take()))
+            let shadow = writer.shadow.as_ref().map(|shadow| (shadow, shadow.freeze()));
+            Ok::<_, Error>((tid, self.cache.freeze(), revoked, writer.freed.take(), shadow))
         });
-        let (tid, frozen, revoked, freed) = taken.ok_or(Error::ReadOnly)??;
+        let (tid, frozen, revoked, freed, shadow) = taken.ok_or(Error::ReadOnly)??;
         let writes_metadata = !frozen.is_empty();
         match log {
             // No metadata has changed: flush data.
@@ -73,6 +74,9 @@ impl MetadataCache {
                     self.checkpoint(ring)?;
                 }
             }
+        }
+        if let Some((shadow, sequence)) = shadow {
+            shadow.committed(sequence);
         }
         self.discard(&writer.freed, freed);
         // From here on, the freed blocks can be allocated.
@@ -117,6 +121,9 @@ impl MetadataCache {
         tracing::error!(
             "transaction aborted: {reason}; the file system is now read-only: unmount it and run e2fsck -f"
         );
+        if let Some(shadow) = &writer.shadow {
+            shadow.abort();
+        }
         // Best effort on a device that has just failed. The superblock is written by itself.
         if let Some(ring) = ring {
             ring.abort();
@@ -125,8 +132,9 @@ impl MetadataCache {
         writer.place_superblock(self).ok();
     }
 
-    /// Starts journaling: marks the file system as needing recovery until it is closed.
-    pub(crate) fn start(&self) -> Result<()> {
+    /// Starts journaling: marks the file system as needing recovery until it is closed. A process that `continues` after another
+    /// is no further mount.
+    pub(crate) fn start(&self, continues: bool) -> Result<()> {
         let mut log = self.writer()?.log.lock();
         let journaled = log.is_some();
         self.change_superblock_now(|raw| {
@@ -141,6 +149,9 @@ impl MetadataCache {
             let file = self.geometry.compat.contains(Compat::ORPHAN_FILE);
             ro_compat.set(RoCompat::ORPHAN_PRESENT, file);
             raw.feature_ro_compat.set(ro_compat.bits());
+            if continues {
+                return;
+            }
             raw.mnt_count.set(raw.mnt_count.get().wrapping_add(1));
             let now = crate::time::now().seconds;
             raw.mtime.set(now as u32);

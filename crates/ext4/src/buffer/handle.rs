@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::shadow::Turn;
 use super::{BlockKind, MetadataCache, Tid, Writer};
 use crate::error::{Error, Result};
 
@@ -14,6 +15,8 @@ pub(crate) struct Handle<'a> {
     pub(super) credits: u32,
     /// Set while changes made through it are incomplete.
     pub(super) incomplete: bool,
+    /// Its turn, where changes have shadow copies.
+    pub(super) turn: Option<Turn<'a>>,
     /// Blocks changed through it, to check the number of credits.
     #[cfg(debug_assertions)]
     pub(super) blocks: std::collections::HashSet<u64>,
@@ -49,6 +52,9 @@ impl<'a> Handle<'a> {
             });
             #[cfg(debug_assertions)]
             self.count(number);
+            if let (Some(turn), Some(Ok(_))) = (&mut self.turn, &changed) {
+                turn.touch(number);
+            }
             if let Some(result) = changed {
                 return self.checked(result);
             }
@@ -98,8 +104,22 @@ impl<'a> Handle<'a> {
         self.count(number);
         self.writer.revoked.remove(number);
         self.incomplete = true;
+        self.touch(number);
         self.store.cache.create(number, Arc::from(bytes), kind);
         Ok(())
+    }
+
+    fn touch(&mut self, number: u64) {
+        if let Some(turn) = &mut self.turn {
+            turn.touch(number);
+        }
+    }
+
+    /// Sets the outcome of the [operation](super::Operation) of this thread, which is published together with the changes.
+    pub(crate) fn record(&mut self, value: u64) {
+        if let Some(turn) = &mut self.turn {
+            turn.record(value);
+        }
     }
 
     /// Records a range to discard once the transaction is committed.
@@ -110,6 +130,7 @@ impl<'a> Handle<'a> {
     /// Drops a block that no longer holds metadata, and revokes it in the journal.
     pub(crate) fn forget(&mut self, number: u64) {
         self.incomplete = true;
+        self.touch(number);
         self.writer.revoked.insert(number);
         self.store.cache.forget(number);
     }
@@ -122,6 +143,9 @@ impl Drop for Handle<'_> {
                 self.writer,
                 &"an operation failed after it had changed some of its blocks",
             );
+        }
+        if let (Some(turn), false) = (&mut self.turn, self.incomplete) {
+            turn.publish(self.store, || self.writer.superblock.raw());
         }
         self.writer.gate.leave(self.credits);
     }

@@ -13,6 +13,7 @@ mod handle;
 #[cfg(all(test, feature = "model"))]
 mod model;
 mod revoked;
+mod shadow;
 mod superblock;
 mod sync;
 #[cfg(test)]
@@ -32,6 +33,8 @@ use discard::Freed;
 use group_locations::GroupLocations;
 pub(crate) use handle::Handle;
 use revoked::Revoked;
+pub(crate) use shadow::{Shadow, earlier, run_as};
+pub use shadow::{MAX_OPERATIONS, Operation, Outcome, SHADOW_WORDS, SharedMemory, UNNAMED};
 use superblock::Super;
 pub(crate) use transaction::Tid;
 use transaction::{Joined, RunningTransaction};
@@ -77,6 +80,8 @@ struct Writer {
     revoked: Revoked,
     superblock: Super,
     freed: Freed,
+    /// Copies of the uncommitted changes for a process that continues after this one.
+    shadow: Option<Shadow>,
 }
 
 impl MetadataCache {
@@ -97,6 +102,7 @@ impl MetadataCache {
         log: Option<JournalWriter>,
         bytes: usize,
         triggers: ChecksumTriggers,
+        shadow: Option<Shadow>,
     ) -> Self {
         let limit = (MAX_TRANSACTION_BYTES >> geometry.block_bits) as u32;
         let writer = Writer {
@@ -108,6 +114,7 @@ impl MetadataCache {
             revoked: Revoked::default(),
             superblock: Super::new(superblock),
             freed: Freed::default(),
+            shadow,
         };
         Self { writer: Some(writer), ..Self::new(device, geometry, bytes) }
     }
@@ -196,6 +203,8 @@ impl MetadataCache {
     /// [`Error::ReadOnly`], and the errors of a commit that made room.
     pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>> {
         let writer = self.writer()?;
+        // Before the handle joins: a commit waits for handles that have joined.
+        let mut turn = writer.shadow.as_ref().map(Shadow::turn);
         loop {
             match writer.gate.enter(credits, || self.cache.dirty() + writer.revoked.len() / 64)? {
                 Joined::In => {
@@ -204,6 +213,7 @@ impl MetadataCache {
                         writer,
                         credits,
                         incomplete: false,
+                        turn: turn.take(),
                         #[cfg(debug_assertions)]
                         blocks: std::collections::HashSet::new(),
                     });

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use shunt_sharded::CachePadded;
 use zerocopy::IntoBytes;
 
+use super::shadow::Saved;
 use super::{BlockKind, Handle, MetadataCache, Writer};
 use crate::checksum::crc32c;
 use crate::error::Result;
@@ -48,6 +49,11 @@ impl Super {
             raw.first_error_time_hi = raw.last_error_time_hi;
             raw.first_error_errcode = raw.last_error_errcode;
         }
+    }
+
+    /// Returns the superblock in memory; its counts are not current.
+    pub(super) fn raw(&self) -> RawSuperblock {
+        self.raw.lock().clone()
     }
 
     pub(super) fn is_changed(&self) -> bool {
@@ -92,9 +98,32 @@ impl MetadataCache {
         change: impl FnOnce(&mut RawSuperblock) -> R,
     ) -> R {
         handle.incomplete = true;
+        if let Some(turn) = &mut handle.turn {
+            turn.touch_superblock();
+        }
         let superblock = &handle.writer.superblock;
         superblock.changes.fetch_add(1, Ordering::Relaxed);
         change(&mut superblock.raw.lock())
+    }
+
+    /// Adds the changes that an earlier process left to the running transaction. Called before anything is read from the cache.
+    pub(crate) fn restore(&self, saved: &mut Saved) -> Result<()> {
+        let writer = self.writer()?;
+        for (number, content) in saved.blocks.drain(..) {
+            match content {
+                // No block is used as this kind under this number, so each is verified as what it is used for.
+                Some(content) => self.cache.create(number, content.into(), BlockKind::Superblock),
+                None => {
+                    writer.revoked.insert(number);
+                    self.cache.forget(number);
+                }
+            }
+        }
+        if let Some(fields) = saved.superblock {
+            writer.superblock.changes.fetch_add(1, Ordering::Relaxed);
+            fields.apply(&mut writer.superblock.raw.lock());
+        }
+        Ok(())
     }
 
     /// Changes the superblock on the device at once: before the first transaction and after the last.

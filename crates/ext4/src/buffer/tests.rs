@@ -10,10 +10,9 @@ const NO_TRIGGERS: ChecksumTriggers = ChecksumTriggers {
     orphans: |_, _, _| {},
 };
 
-/// A cache on an empty device; its superblock is never read.
-fn store(blocks: usize) -> (Arc<MemoryDevice>, MetadataCache) {
-    let device = Arc::new(MemoryDevice::new(vec![0; blocks << 12]));
-    let geometry = Geometry {
+/// A file system of one group, with blocks of 4 KiB.
+pub(super) fn geometry(blocks: usize) -> Geometry {
+    Geometry {
         block_size: 4096,
         block_bits: 12,
         blocks: blocks as u64,
@@ -38,10 +37,16 @@ fn store(blocks: usize) -> (Arc<MemoryDevice>, MetadataCache) {
         hash_seed: [0; 4],
         hash_version: 1,
         unsigned_hash: false,
-    };
+    }
+}
+
+/// A cache on an empty device; its superblock is never read.
+fn store(blocks: usize) -> (Arc<MemoryDevice>, MetadataCache) {
+    let device = Arc::new(MemoryDevice::new(vec![0; blocks << 12]));
+    let geometry = geometry(blocks);
     let raw = zerocopy::FromZeros::new_zeroed();
     let store =
-        MetadataCache::writable(device.clone(), &geometry, RawSuperblock::clone(&raw), None, 0, NO_TRIGGERS);
+        MetadataCache::writable(device.clone(), &geometry, RawSuperblock::clone(&raw), None, 0, NO_TRIGGERS, None);
     (device, store)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::allocate::ReservedAccess;
 use crate::block_mapping::Mapping;
+use crate::buffer;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
@@ -29,6 +30,9 @@ pub enum Fallocate {
     Insert,
 }
 
+/// Recorded once all extents of a collapse or insert are moved and the size is saved. No block has this number.
+const SHIFTED: u64 = u64::MAX;
+
 /// Maximum length of an unwritten extent in blocks.
 const MAX_UNWRITTEN_BLOCKS: u32 = 32767;
 
@@ -55,6 +59,10 @@ impl Filesystem {
     ) -> Result<()> {
         let _lock = self.locks.write(number);
         let mut inode = self.regular(number)?;
+        let shifts = matches!(mode, Fallocate::Collapse | Fallocate::Insert);
+        if shifts && buffer::earlier() == Some(SHIFTED) {
+            return Ok(());
+        }
         let end = offset.checked_add(length).filter(|_| length > 0).ok_or(Error::Invalid)?;
         if end > self.largest(&inode) {
             return Err(Error::TooLarge);
@@ -92,7 +100,7 @@ impl Filesystem {
         if !keeps {
             inode.size = inode.size.max(end);
         }
-        self.save_alone(&inode)
+        self.save_alone_recording(&inode, shifts.then_some(SHIFTED))
     }
 
     /// Returns the blocks that overlap a range.

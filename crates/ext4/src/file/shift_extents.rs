@@ -2,6 +2,7 @@
 
 use crate::allocate::ReservedAccess;
 use crate::block_mapping::Mapping;
+use crate::buffer;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
@@ -16,32 +17,43 @@ impl Filesystem {
         Ok((offset / size, length / size))
     }
 
-    /// Removes `offset..end`. Each handle moves one extent: a crash leaves a consistent file that is partially shifted.
+    /// Removes `offset..end`. Each handle moves one extent: a crash leaves a consistent file that is partially shifted. It records the
+    /// block from which extents are left to move, so that a process that takes over continues there.
     pub(super) fn collapse(&self, inode: &mut Inode, offset: u64, end: u64) -> Result<()> {
         if end >= inode.size {
             return Err(Error::Invalid);
         }
         let (first, count) = self.whole_blocks(offset, end - offset)?;
-        self.free_block_range(inode, first, first + count)?;
-        let last = map::longest(&self.geometry, inode);
         let mut at = first + count;
+        match buffer::earlier() {
+            Some(moved) => at = at.max(moved),
+            None => self.free_block_range(inode, first, first + count)?,
+        }
+        let last = map::longest(&self.geometry, inode);
         while let Some(piece) = self.next_piece(inode, at, last)? {
-            self.shift_piece(inode, piece, piece.logical - count as u32)?;
+            self.shift_piece(inode, piece, piece.logical - count as u32, piece.end())?;
             at = piece.end();
         }
         inode.size -= end - offset;
         Ok(())
     }
 
-    /// Inserts a hole of `length` bytes before `offset`.
+    /// Inserts a hole of `length` bytes before `offset`. Each handle records the block up to which extents are left to move.
     pub(super) fn insert(&self, inode: &mut Inode, offset: u64, length: u64) -> Result<()> {
         if offset >= inode.size {
             return Err(Error::Invalid);
         }
-        let size = inode.size.checked_add(length).filter(|&size| size <= self.largest(inode));
-        let size = size.ok_or(Error::TooLarge)?;
         let (first, count) = self.whole_blocks(offset, length)?;
-        let longest = map::longest(&self.geometry, inode);
+        let mut longest = map::longest(&self.geometry, inode);
+        match buffer::earlier() {
+            // The first handle saved the size.
+            Some(unmoved) => longest = longest.min(unmoved),
+            None => {
+                let size = inode.size.checked_add(length).filter(|&size| size <= self.largest(inode));
+                // A crash must not leave blocks beyond the end.
+                inode.size = size.ok_or(Error::TooLarge)?;
+            }
+        }
         // Move from the end, so that extents do not overlap.
         let mut pieces = Vec::new();
         let mut at = first;
@@ -49,13 +61,11 @@ impl Filesystem {
             at = piece.end();
             pieces.push(piece);
         }
-        if at + count > longest {
+        if at + count > map::longest(&self.geometry, inode) {
             return Err(Error::TooLarge);
         }
-        // Set the size first: a crash must not leave blocks beyond the end.
-        inode.size = size;
         for piece in pieces.into_iter().rev() {
-            self.shift_piece(inode, piece, piece.logical + count as u32)?;
+            self.shift_piece(inode, piece, piece.logical + count as u32, piece.logical.into())?;
         }
         Ok(())
     }
@@ -76,7 +86,13 @@ impl Filesystem {
         Ok(None)
     }
 
-    fn shift_piece(&self, inode: &mut Inode, piece: MappedExtent, logical: u32) -> Result<()> {
+    fn shift_piece(
+        &self,
+        inode: &mut Inode,
+        piece: MappedExtent,
+        logical: u32,
+        progress: u64,
+    ) -> Result<()> {
         let moved = MappedExtent { logical, ..piece };
         // After its removal from the map, the extent must find room at its new position.
         self.allocator()?.check(map::CREDITS, ReservedAccess::Reserved)?;
@@ -84,6 +100,7 @@ impl Filesystem {
         map::replace(self, &mut handle, inode, (piece.logical.into(), piece.end()), &[])?;
         map::replace(self, &mut handle, inode, (logical.into(), moved.end()), &[moved])?;
         inode.save(&mut handle)?;
+        handle.record(progress);
         handle.complete();
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::attributes::NewInode;
 use super::{DirTransaction, check_new, growth, inherit, new_inode, nlink};
 use crate::allocate::TAKE_CREDITS;
-use crate::buffer::Handle;
+use crate::buffer::{Handle, UNNAMED};
 use crate::directory::{self, Link};
 use crate::error::{Error, Result};
 use crate::file::MAX_TARGET_BYTES;
@@ -125,6 +125,7 @@ impl Filesystem {
         parent.mtime = inode.crtime.unwrap_or(inode.ctime);
         parent.ctime = parent.mtime;
         parent.save(&mut handle)?;
+        handle.record(inode.number.into());
         handle.complete();
         Ok(inode)
     }
@@ -148,6 +149,7 @@ impl Filesystem {
         inode.links = 0;
         inode.save_new(&mut handle)?;
         orphans::add(self, &mut handle, &mut inode)?;
+        handle.record(UNNAMED | u64::from(inode.number));
         handle.complete();
         Ok(inode)
     }

@@ -66,6 +66,7 @@ impl Filesystem {
         (parent.mtime, parent.ctime) = (inode.ctime, inode.ctime);
         inode.save(&mut handle)?;
         parent.save(&mut handle)?;
+        handle.record(number.into());
         handle.complete();
         Ok(inode)
     }
@@ -121,6 +122,7 @@ impl Filesystem {
         parent.save(&mut handle)?;
         inode.ctime = now;
         self.lose_name(&mut handle, &mut inode)?;
+        handle.record(inode.number.into());
         handle.complete();
         Ok(inode)
     }

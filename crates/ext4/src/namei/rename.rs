@@ -232,6 +232,7 @@ impl Filesystem {
         old.inode.ctime = now;
         old.inode.save(handle)?;
         save_parents(handle, parents, now)?;
+        handle.record(replaced.as_ref().map_or(0, |inode| inode.number.into()));
         handle.complete();
         Ok(replaced)
     }
@@ -277,6 +278,7 @@ impl Filesystem {
             inode.save(handle)?;
         }
         save_parents(handle, parents, now)?;
+        handle.record(0);
         handle.complete();
         Ok(())
     }

@@ -3,6 +3,7 @@
 mod fast_commit_replay;
 mod journal;
 mod setup_system_zone;
+mod takeover;
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 pub use journal::recover;
 
 use crate::allocate::{self, Allocator};
-use crate::buffer::{ChecksumTriggers, CommitTimer, MetadataCache};
+use crate::buffer::{ChecksumTriggers, CommitTimer, MetadataCache, Outcome, Shadow};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
@@ -23,6 +24,7 @@ use crate::superblock::Geometry;
 use crate::system_zone::SystemZone;
 use crate::{directory, map, orphans, xattr};
 use journal::{OpenMode, Opened};
+use takeover::Memory;
 
 /// Size of the metadata cache in bytes.
 const METADATA_CACHE_BYTES: usize = 32 << 20;
@@ -73,6 +75,7 @@ impl Filesystem {
             None,
             METADATA_CACHE_BYTES,
             TRIGGERS,
+            None,
         ));
         store.protect(SystemZone::of(&store, Some(journal))?);
         let allocator = Allocator::new(&store, 0)?;
@@ -98,10 +101,18 @@ impl Filesystem {
         device: Arc<dyn Device>,
         journal: Option<Arc<dyn Device>>,
     ) -> Result<Self> {
+        Ok(Self::open_for_changes(device, journal, None)?.0)
+    }
+
+    fn open_for_changes(
+        device: Arc<dyn Device>,
+        journal: Option<Arc<dyn Device>>,
+        memory: Option<Memory>,
+    ) -> Result<(Self, Vec<Outcome>)> {
         if device.is_read_only() {
             return Err(Error::ReadOnly);
         }
-        let Opened { device, geometry, superblock, journal, recovered } =
+        let Opened { device, geometry, mut superblock, journal, recovered } =
             journal::open(device, journal, OpenMode::Write)?;
         let wide = geometry.incompat.contains(Incompat::BIT64);
         let sums = geometry.checksum_seed.is_some();
@@ -109,6 +120,14 @@ impl Filesystem {
         let zone = {
             let store = MetadataCache::new(device.clone(), &geometry, 1 << 20);
             SystemZone::of(&store, journal.as_ref().map(|(log, _)| log))?
+        };
+        let (shadow, saved) = match memory {
+            None => (None, None),
+            Some(Memory::New(memory)) => (Some(Shadow::new(memory, geometry.block_bits)?), None),
+            Some(Memory::Inherited(memory)) => {
+                let (shadow, saved) = Shadow::inherit(memory, &geometry)?;
+                (Some(shadow), Some(saved))
+            }
         };
         let ring = journal.map(|(log, _)| JournalWriter::open(log, wide, sums)).transpose()?;
         let store = MetadataCache::writable(
@@ -118,19 +137,33 @@ impl Filesystem {
             ring,
             METADATA_CACHE_BYTES,
             TRIGGERS,
+            shadow,
         );
         store.protect(zone);
         let store = Arc::new(store);
-        let allocator = Allocator::new(&store, allocate::reserved(&superblock, geometry.incompat))?;
-        store.start()?;
+        let mut allocator = Allocator::new(&store, allocate::reserved(&superblock, geometry.incompat))?;
+        let continues = saved.is_some();
+        store.start(continues)?;
+        let mut outcomes = Vec::new();
+        if let Some(mut saved) = saved {
+            store.restore(&mut saved)?;
+            if let Some(fields) = saved.superblock {
+                fields.apply(&mut superblock);
+            }
+            allocator = Allocator::new(&store, allocate::reserved(&superblock, geometry.incompat))?;
+            // What was answered must not depend on the life of this process either.
+            store.sync()?;
+            outcomes = saved.outcomes;
+        }
         let timer = CommitTimer::start(&store)?;
         let mut fs = Self::assemble((geometry, superblock), store, Some(allocator), recovered);
         fs.timer = Some(timer);
-        let processed = fs.process_orphans()?;
+        // A process that continues after another decides about unlinked inodes itself: they may be in use.
+        let processed = fs.process_orphans(!continues)?;
         if processed > 0 {
             tracing::info!("deleted or truncated {processed} orphan inodes");
         }
-        Ok(fs)
+        Ok((fs, outcomes))
     }
 
     fn assemble(

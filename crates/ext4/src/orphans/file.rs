@@ -93,10 +93,6 @@ impl OrphanFileSlots {
         Ok(())
     }
 
-    pub(super) fn numbers(&self) -> Vec<u32> {
-        self.taken.keys().copied().collect()
-    }
-
     /// Adds an inode; returns `false` if there is no free slot.
     pub(super) fn add(&mut self, handle: &mut Handle<'_>, number: u32) -> Result<bool> {
         let Some(&slot) = self.free.last() else { return Ok(false) };

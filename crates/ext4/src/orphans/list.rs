@@ -26,10 +26,6 @@ impl OrphanList {
         Ok(Self(list))
     }
 
-    pub(super) fn numbers(&self) -> &[u32] {
-        &self.0
-    }
-
     pub(super) fn add(&mut self, handle: &mut Handle<'_>, inode: &mut Inode) -> Result<()> {
         inode.save(handle)?;
         Inode::set_deletion(handle, inode.number, self.0.last().copied().unwrap_or(0))?;

@@ -8,15 +8,13 @@ use crate::orphan_slots::OrphanFileSlots;
 use crate::orphan_slots::OrphanList;
 
 impl Filesystem {
-    /// Frees and truncates the orphans that a crash left; returns their number.
-    pub(crate) fn process_orphans(&self) -> Result<u32> {
+    /// Truncates the orphans that a crash left, and frees those without links if `free`; returns their number.
+    pub(crate) fn process_orphans(&self, free: bool) -> Result<u32> {
         let numbers = {
             let mut state = self.orphans.0.lock();
             state.file = OrphanFileSlots::read(self)?;
             state.list = OrphanList::read(self)?;
-            let mut numbers = state.file.as_ref().map(OrphanFileSlots::numbers).unwrap_or_default();
-            numbers.extend_from_slice(state.list.numbers());
-            numbers
+            state.numbers()
         };
         let mut processed = 0;
         for number in numbers {
@@ -25,6 +23,9 @@ impl Filesystem {
                 Err(Error::NotFound) => continue,
                 inode => inode?,
             };
+            if inode.links == 0 && !free {
+                continue;
+            }
             if inode.links == 0 {
                 self.evict_inode(number)?;
             } else {

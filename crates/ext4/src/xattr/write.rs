@@ -225,6 +225,7 @@ impl Filesystem {
         write(self, &mut handle, &mut inode, change, rights)?;
         inode.ctime = time::now();
         inode.save(&mut handle)?;
+        handle.record(inode.number.into());
         handle.complete();
         Ok(inode)
     }

@@ -3,10 +3,14 @@
 //! The kernel may hold references to all inodes of an image at once. Nearly all of them have a name and no pending access time,
 //! and cost a count only.
 
+use std::sync::Arc;
+
 use hashbrown::{HashMap, HashSet};
 use parking_lot::{Mutex, MutexGuard};
 use shunt_ext4::Time;
 use shunt_sharded::{Number as _, ReferenceCounts, Sharded};
+
+use crate::takeover::LookupMemory;
 
 /// State of an inode at the time the kernel forgot it.
 #[derive(Debug, Default, Clone, Copy)]
@@ -31,23 +35,52 @@ struct Shard {
 
 /// Sharded table of lookup counts, of inodes without a name, and of pending access times.
 #[derive(Debug, Default)]
-pub(crate) struct LookupCounts(Sharded<Mutex<Shard>, SHARDS>);
+pub(crate) struct LookupCounts {
+    shards: Sharded<Mutex<Shard>, SHARDS>,
+    /// Copies of the counts for a successor.
+    memory: Option<Arc<LookupMemory>>,
+}
 
 impl LookupCounts {
     fn shard(&self, number: u32) -> MutexGuard<'_, Shard> {
-        self.0.by_low_bits(number.group().into()).lock()
+        self.shards.by_low_bits(number.group().into()).lock()
+    }
+
+    /// Keeps a copy of the counts in memory that outlives the process, and continues with the counts that are in there.
+    pub(crate) fn keep_in(&mut self, memory: Arc<LookupMemory>) {
+        match memory.counts() {
+            Ok(counts) => {
+                for (number, count) in counts {
+                    self.shard(number).lookups.set(number, count);
+                }
+            }
+            Err(error) => {
+                tracing::error!("cannot read the lookup counts of the earlier daemon: {error}; open files may be lost");
+            }
+        }
+        self.memory = Some(memory);
     }
 
     /// Increments the lookup count.
     pub(crate) fn increment(&self, number: u32) {
-        self.shard(number).lookups.add(number);
+        let mut shard = self.shard(number);
+        shard.lookups.add(number);
+        self.copy(&shard, number);
+    }
+
+    fn copy(&self, shard: &Shard, number: u32) {
+        if let Some(memory) = &self.memory {
+            memory.store(number, shard.lookups.get(number));
+        }
     }
 
     /// Decrements the lookup count by `lookups`. Returns the state of the inode if the count drops to zero.
     #[must_use]
     pub(crate) fn forget(&self, number: u32, lookups: u64) -> Option<ForgottenInode> {
         let mut shard = self.shard(number);
-        if !shard.lookups.remove(number, lookups) {
+        let is_last = shard.lookups.remove(number, lookups);
+        self.copy(&shard, number);
+        if !is_last {
             return None;
         }
         Some(ForgottenInode { unlinked: shard.unlinked.remove(&number), atime: shard.atimes.remove(&number) })
@@ -98,17 +131,17 @@ impl LookupCounts {
 
     /// Removes and returns all pending access times.
     pub(crate) fn take_atimes(&self) -> Vec<(u32, Time)> {
-        self.0.iter().flat_map(|shard| std::mem::take(&mut shard.lock().atimes)).collect()
+        self.shards.iter().flat_map(|shard| std::mem::take(&mut shard.lock().atimes)).collect()
     }
 
     /// Removes and returns all inodes without a name, at the end of the mount.
     pub(crate) fn take_unlinked(&self) -> Vec<u32> {
-        self.0.iter().flat_map(|shard| std::mem::take(&mut *shard.lock()).unlinked).collect()
+        self.shards.iter().flat_map(|shard| std::mem::take(&mut *shard.lock()).unlinked).collect()
     }
 
     /// Returns the number of inodes with a count.
     pub(crate) fn len(&self) -> u64 {
-        self.0.iter().map(|shard| shard.lock().lookups.len()).sum()
+        self.shards.iter().map(|shard| shard.lock().lookups.len()).sum()
     }
 }
 

@@ -10,7 +10,7 @@
 //!
 //! The guardian's abilities are fixed at its start, before the server has read untrusted data: a guardian that was not given the
 //! arguments of another server starts none, whichever messages it gets later, and once it is [sealed](Guardian::seal) it accepts
-//! no other mounts.
+//! neither other mounts nor other programs.
 //!
 //! A service manager with a descriptor store can be the guardian ([`Guardian::in_service_manager`]): it keeps the descriptors
 //! ([`DescriptorStore`]), and starts the next server itself.
@@ -312,8 +312,9 @@ impl Guardian {
         self.send(&Message::Release { token: watch.0 })
     }
 
-    /// Makes the guardian refuse further mounts and descriptors. Call it once the mount is complete, in a server that processes
-    /// untrusted data and might be compromised later.
+    /// Makes the guardian refuse further mounts, programs, and descriptors of the session; those of the file system can still be
+    /// [stored](crate::takeover::Takeover::store). Call it once the mount is complete, in a server that processes untrusted data and
+    /// might be compromised later.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use super::exit_watch::ServerProcess;
-use super::fd_store::StoredDescriptors;
+use super::fd_store::{DescriptorClass, StoredDescriptors};
 use super::log::{log, now};
 use super::removal::WatchedMount;
 use super::wire::Message;
@@ -23,7 +23,7 @@ pub(super) struct GuardianState {
     pub(super) restart: Option<(u32, Vec<OsString>)>,
     /// The guardian starts a successor if the server dies.
     pub(super) armed: bool,
-    /// No further mounts or descriptors are accepted.
+    /// No further mounts, programs, or descriptors of the session are accepted.
     pub(super) sealed: bool,
     /// The server.
     pub(super) server: Option<ServerProcess>,
@@ -62,9 +62,13 @@ impl GuardianState {
         match message {
             Message::Release { .. } | Message::Ending => true,
             Message::Pending { .. } | Message::Mounted { .. } => !self.sealed,
-            Message::Store(_) | Message::Remove(_) | Message::Arm | Message::Upgrade | Message::Serving => {
-                !self.sealed && self.restart.is_some()
+            Message::Arm | Message::Serving => self.restart.is_some(),
+            // A file system that takes over parses its own descriptors as carefully as everything else.
+            Message::Store(key) | Message::Remove(key) => {
+                let is_own = matches!(key.class, DescriptorClass::FileSystem | DescriptorClass::Node);
+                self.restart.is_some() && (!self.sealed || is_own)
             }
+            Message::Upgrade => !self.sealed && self.restart.is_some(),
             Message::Seal => true,
             Message::Restart { .. } | Message::UnmountOnly | Message::Go { .. } => false,
         }

@@ -313,8 +313,9 @@ impl Agreed {
         device: Device,
         guardian: Option<Arc<Guardian>>,
     ) -> Result<Self, NegotiationError> {
-        let (negotiated, rings, transport) = handshake(&device, config)?;
-        let takeover = guardian.filter(|guardian| guardian.may_restart()).and_then(|guardian| {
+        let guardian = guardian.filter(|guardian| guardian.may_restart());
+        let (negotiated, rings, transport) = handshake(&device, config, guardian.is_some())?;
+        let takeover = guardian.and_then(|guardian| {
             if rings.is_some() {
                 tracing::info!("no takeover after a crash: the transport is io_uring");
                 return None;
@@ -331,6 +332,39 @@ impl Agreed {
         });
         let connection = Connection { device: Arc::new(device), negotiated, rings, transport };
         Ok(Self::new(config, connection, takeover.map(Arc::new)))
+    }
+
+    /// Continues the session of an earlier server.
+    ///
+    /// # Errors
+    /// The handed-over state is not a session of this file system.
+    pub(crate) fn resume(
+        config: &Config,
+        guardian: Arc<Guardian>,
+        held: StoredDescriptors,
+        takeovers: u32,
+    ) -> Result<Self, NegotiationError> {
+        let (devices, mut held): (StoredDescriptors, StoredDescriptors) =
+            held.into_iter().partition(|(key, _)| key.class == DescriptorClass::Device);
+        let mut devices = devices.into_values();
+        let device = devices.next().ok_or_else(|| {
+            let error =
+                io::Error::new(io::ErrorKind::InvalidData, "the guardian handed over no FUSE connection");
+            NegotiationError::Start(error)
+        })?;
+        let device = Arc::new(Device::new(device).map_err(NegotiationError::Start)?);
+        let clones = devices.map(|clone| Device::new(clone).map(Arc::new));
+        let clones = clones.collect::<io::Result<_>>().map_err(NegotiationError::Start)?;
+        let (takeover, mut negotiated) =
+            Takeover::resume(guardian, &mut held, clones, takeovers).map_err(NegotiationError::Start)?;
+        negotiated.refused = crate::negotiate::refused_earlier(config.requested - negotiated.granted);
+        let refusal = negotiated.refusal(config.required);
+        if let Some(refusal) = refusal {
+            return Err(NegotiationError::Required(refusal.clone()));
+        }
+        let takeover = Arc::new(takeover);
+        let connection = Connection { device, negotiated, rings: None, transport: TransportInUse::dev(None) };
+        Ok(Self::new(config, connection, Some(takeover)))
     }
 
     fn new(config: &Config, connection: Connection, takeover: Option<Arc<Takeover>>) -> Self {
@@ -400,47 +434,11 @@ impl<F: FileSystem> Session<F> {
         Agreed::negotiate(&config, device, None)?.start(fs.into())
     }
 
-    /// Continues the session of an earlier server.
-    ///
-    /// # Errors
-    /// The handed-over state is not a session of this file system.
-    pub(crate) fn resume(
-        fs: Arc<F>,
-        config: Config,
-        guardian: Arc<Guardian>,
-        held: StoredDescriptors,
-        takeovers: u32,
-    ) -> Result<Self, NegotiationError> {
-        let (devices, mut held): (StoredDescriptors, StoredDescriptors) =
-            held.into_iter().partition(|(key, _)| key.class == DescriptorClass::Device);
-        let mut devices = devices.into_values();
-        let device = devices.next().ok_or_else(|| {
-            let error =
-                io::Error::new(io::ErrorKind::InvalidData, "the guardian handed over no FUSE connection");
-            NegotiationError::Start(error)
-        })?;
-        let device = Arc::new(Device::new(device).map_err(NegotiationError::Start)?);
-        let clones = devices.map(|clone| Device::new(clone).map(Arc::new));
-        let clones = clones.collect::<io::Result<_>>().map_err(NegotiationError::Start)?;
-        let (takeover, mut negotiated) =
-            Takeover::resume(guardian, &mut held, clones, takeovers).map_err(NegotiationError::Start)?;
-        negotiated.refused = crate::negotiate::refused_earlier(config.requested - negotiated.granted);
-        let refusal = negotiated.refusal(config.required);
-        if let Some(refusal) = refusal {
-            return Err(NegotiationError::Required(refusal.clone()));
-        }
-        let takeover = Arc::new(takeover);
-        let connection = Connection { device, negotiated, rings: None, transport: TransportInUse::dev(None) };
-        let session = Agreed::new(&config, connection, Some(takeover)).start(fs)?;
-        // Before the first request is read: requests read from here on are ours and must not be resent.
-        session
-            .agreed
-            .handle
-            .shared
-            .device
-            .notify(&abi::notify::resend())
-            .map_err(|errno| NegotiationError::Start(io::Error::from(errno)))?;
-        Ok(session)
+    /// Has the kernel resend the requests that an earlier server had read. Called once, before this one reads its first request:
+    /// requests read from there on are its own and must not be resent.
+    pub(crate) fn continue_requests(&self) -> Result<(), NegotiationError> {
+        let device = &self.agreed.handle.shared.device;
+        device.notify(&abi::notify::resend()).map_err(|errno| NegotiationError::Start(io::Error::from(errno)))
     }
 
     /// Ends the session: no further notifications or replies.
@@ -473,10 +471,11 @@ impl<F: FileSystem> Session<F> {
     }
 }
 
-/// Reads INIT and answers it.
+/// Reads INIT and answers it. `survives`: another server is to continue the session.
 fn handshake(
     device: &Device,
     config: &Config,
+    survives: bool,
 ) -> Result<(Negotiated, Option<ring::PreparedRings>, TransportInUse), NegotiationError> {
     // The kernel refuses a read with a buffer smaller than its largest request.
     let mut buffer = vec![0; (config.max_write as usize + 8192).max(1 << 20)];
@@ -502,7 +501,7 @@ fn handshake(
             let header = OutHeader { len, error, unique: request.header.unique };
             device.send(&header, &[body]).map_err(NegotiationError::NoInit)
         };
-        let (rings, transport) = transport::choose(config, device, &arg);
+        let (rings, transport) = transport::choose(config, device, &arg, survives);
         let config = &match &rings {
             Some(rings) => rings.adapt(config),
             None => config.clone(),

@@ -67,6 +67,12 @@ impl Request<'_> {
         self.header.is_resend()
     }
 
+    /// Returns the id that this request had when the kernel sent it first. Unlike [`id`](Self::id), it is the same when the request is
+    /// resent, and no other request of the connection has it.
+    pub fn first_id(&self) -> u64 {
+        self.header.original_id()
+    }
+
     /// Declares that an operation that is not idempotent is about to run. Call it last, right before the system call. `before`
     /// records the state that a later server needs to find out whether the operation was executed; it is called only where a
     /// takeover is possible and this request was not [begun](Self::begun) already.

@@ -28,16 +28,23 @@ impl TransportInUse {
     }
 }
 
-/// Selects the transport, and sets up everything that may be refused: once INIT is answered there is no fallback.
+/// Selects the transport, and sets up everything that may be refused: once INIT is answered there is no fallback. `survives`: another
+/// server is to continue the session, which is impossible over io_uring.
 pub(crate) fn choose(
     config: &Config,
     device: &Device,
     init: &InitIn,
+    survives: bool,
 ) -> (Option<PreparedRings>, TransportInUse) {
     if config.transport.resolve(config.profile) != Transport::Uring {
         return (None, TransportInUse::dev(None));
     }
-    match prepare(config, device, init) {
+    let offered = offered(init);
+    if survives && config.transport == Transport::Auto && offered.contains(InitFlags::HAS_RESEND) {
+        let has_rings = offered.contains(InitFlags::OVER_IO_URING);
+        return (None, TransportInUse::dev(has_rings.then(|| NOT_RESUMABLE.to_owned())));
+    }
+    match prepare(config, device, offered) {
         Ok(rings) => {
             let buffers = Some(rings.buffers());
             (Some(rings), TransportInUse { buffers, ..TransportInUse::new(Transport::Uring, None) })
@@ -53,14 +60,20 @@ pub(crate) fn choose(
     }
 }
 
+/// The reason against io_uring where the choice is ours.
+const NOT_RESUMABLE: &str = "over io_uring no other daemon could take over";
+
+fn offered(init: &InitIn) -> InitFlags {
+    InitFlags::from_bits_retain(u64::from(init.flags) | u64::from(init.flags2) << 32)
+}
+
 /// The module parameter that enables FUSE over io_uring.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-fn prepare(config: &Config, device: &Device, init: &InitIn) -> Result<PreparedRings, String> {
+fn prepare(config: &Config, device: &Device, offered: InitFlags) -> Result<PreparedRings, String> {
     if !device.is_kernel() {
         return Err("the device is not /dev/fuse".to_owned());
     }
-    let offered = InitFlags::from_bits_retain(u64::from(init.flags) | u64::from(init.flags2) << 32);
     if !offered.contains(InitFlags::OVER_IO_URING) {
         return Err(match std::fs::read_to_string(SWITCH) {
             Ok(_) => format!("FUSE over io_uring is switched off in the kernel; enable it with `echo Y > {SWITCH}`"),

@@ -54,6 +54,15 @@ impl Map {
         Self::of(file, words)
     }
 
+    /// Opens a file of any number of words that another server made.
+    ///
+    /// # Errors
+    /// The file is empty, not of whole words, or not sealed.
+    pub fn open_any(file: OwnedFd) -> io::Result<Self> {
+        let size = rustix::fs::fstat(&file)?.st_size.cast_unsigned();
+        Self::open(file, usize::try_from(size / size_of::<u64>() as u64).unwrap_or(0))
+    }
+
     fn of(file: OwnedFd, words: usize) -> io::Result<Self> {
         let length = words * size_of::<u64>();
         // SAFETY: a new mapping at an address of the kernel's choice; the file is as long and cannot shrink.

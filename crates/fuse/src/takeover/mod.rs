@@ -249,6 +249,10 @@ impl Takeover {
             return Ok(spare);
         }
         let clone = device.try_clone()?;
+        // The guardian holds the descriptor of which this is a duplicate.
+        if clone.is_duplicate() {
+            return Ok(Arc::new(clone));
+        }
         let id = {
             let mut clones = self.clones.lock();
             *clones += 1;

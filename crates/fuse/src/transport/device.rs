@@ -15,6 +15,8 @@ const MAX_ASSEMBLED_BYTES: usize = 512;
 pub struct Device {
     fd: OwnedFd,
     kind: Kind,
+    /// A duplicate of another descriptor, which has the same queue of requests in flight.
+    is_duplicate: bool,
 }
 
 /// The kind of the descriptor.
@@ -37,14 +39,14 @@ impl Device {
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
         let mode = rustix::fs::fstat(&fd)?.st_mode;
         let socket = rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::Socket;
-        Ok(Self { fd, kind: if socket { Kind::Socket } else { Kind::Kernel } })
+        Ok(Self { fd, kind: if socket { Kind::Socket } else { Kind::Kernel }, is_duplicate: false })
     }
 
     /// Makes a placeholder for the connection to a guest.
     #[cfg(feature = "virtiofs")]
     pub(crate) fn guest() -> io::Result<Self> {
         let fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
-        Ok(Self { fd, kind: Kind::Guest })
+        Ok(Self { fd, kind: Kind::Guest, is_duplicate: false })
     }
 
     /// Reports whether this is a real `/dev/fuse`.
@@ -52,8 +54,15 @@ impl Device {
         self.kind == Kind::Kernel
     }
 
-    /// Opens another descriptor of the same connection, with its own queue of requests in flight.
+    /// Reports whether it shares the queue of requests in flight with the descriptor that it was cloned from.
+    pub(crate) fn is_duplicate(&self) -> bool {
+        self.is_duplicate
+    }
+
+    /// Opens another descriptor of the same connection, with its own queue of requests in flight unless the process lacks the
+    /// privilege.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        let mut is_duplicate = false;
         let fd = match self.kind {
             Kind::Socket => self.fd.try_clone()?,
             #[cfg(feature = "virtiofs")]
@@ -66,12 +75,15 @@ impl Device {
                         fd
                     }
                     // The server dropped its privileges: its threads share one queue of requests in flight.
-                    Err(Errno::ACCESS | Errno::PERM) => self.fd.try_clone()?,
+                    Err(Errno::ACCESS | Errno::PERM) => {
+                        is_duplicate = true;
+                        self.fd.try_clone()?
+                    }
                     Err(errno) => return Err(errno.into()),
                 }
             }
         };
-        Ok(Self { fd, kind: self.kind })
+        Ok(Self { fd, kind: self.kind, is_duplicate })
     }
 
     /// Waits for a request.

@@ -26,9 +26,20 @@ impl<K> Default for ReferenceCounts<K> {
 impl<K: Number> ReferenceCounts<K> {
     /// Increments a count.
     pub fn add(&mut self, number: K) {
+        self.set(number, self.get(number).saturating_add(1));
+    }
+
+    /// Returns a count.
+    pub fn get(&self, number: K) -> u64 {
+        self.counts.get(number)
+    }
+
+    /// Sets a count.
+    pub fn set(&mut self, number: K, count: u64) {
         let before = self.counts.get(number);
-        self.len += u64::from(before == 0);
-        self.counts.set(number, before.saturating_add(1));
+        self.len += u64::from(count > 0);
+        self.len -= u64::from(before > 0);
+        self.counts.set(number, count);
     }
 
     /// Decreases a count; reports whether it dropped to zero. A count that is lower than `references` drops to zero, one that is

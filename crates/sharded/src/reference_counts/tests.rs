@@ -13,6 +13,10 @@ fn the_last_reference_is_reported_once() {
     assert!(counts.remove(7, 5), "more references removed than added");
     assert!(!counts.remove(7, 1));
     assert!(!counts.contains(7) && counts.remove(1 << 40, 1) && counts.is_empty());
+    counts.set(3, 300);
+    counts.set(3, 0);
+    counts.set(4, 2);
+    assert_eq!((counts.get(3), counts.get(4), counts.len()), (0, 2, 1));
 }
 
 /// Size of a table with room for this many groups: one control byte for each, and those that one probe reads.

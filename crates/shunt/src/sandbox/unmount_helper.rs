@@ -90,8 +90,9 @@ pub fn main(mountpoint: &Path, socket: Option<&Path>) -> ExitCode {
             _ => unmount::by_force(&mount),
         }
     }
-    // The sandboxed daemon no longer has the user id that created it.
-    if let Some(socket) = socket {
+    // The sandboxed daemon no longer has the user id that created it. While the mount exists, a successor may have made it anew.
+    let is_mounted = MountPoint::find(mountpoint).is_ok_and(|found| found.id() == mount.id());
+    if let Some(socket) = socket.filter(|_| !is_mounted) {
         let _ = std::fs::remove_file(socket);
     }
     ExitCode::SUCCESS

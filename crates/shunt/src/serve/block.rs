@@ -2,14 +2,19 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use rustix::fs::OFlags;
 use shunt_fuse::MountSessionError;
+use shunt_fuse::takeover::Takeover;
 use shunt_fuse::mount::{MountError, MountOptions};
 
 use crate::files;
+
+/// Id of the claim among the descriptors that a daemon leaves to its successor, which only has to keep it open.
+pub const CLAIM: u64 = 0;
 
 /// An exclusive claim of a block device, for as long as this lives.
 #[derive(Debug)]
@@ -87,6 +92,13 @@ pub enum MountAttempt<T> {
 impl Block {
     pub fn new(claim: ExclusiveClaim, whole: Option<(PathBuf, u32)>) -> Self {
         Self { claim, whole }
+    }
+
+    /// Has the claim outlive this process, if it is not the kernel's.
+    pub fn keep(&self, takeover: &Takeover) {
+        if let Some(exclusive) = &self.claim.exclusive {
+            takeover.store(CLAIM, exclusive.as_fd());
+        }
     }
 
     /// Mounts it as a block device if possible, else like any FUSE file system.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use shunt_fuse::guardian::Cause;
@@ -45,7 +45,7 @@ pub struct DaemonInfo {
     connection: u32,
     status: Box<dyn Fn() -> FsStatus + Send + Sync>,
     successor: Successor,
-    took_over: Option<TookOver>,
+    took_over: OnceLock<TookOver>,
     online: Option<SetOnline>,
     answers: Option<AnswerVolume>,
 }
@@ -56,7 +56,6 @@ impl DaemonInfo {
         attached: &Attached,
         held: Box<dyn Fn() -> FsStatus + Send + Sync>,
         successor: Successor,
-        took_over: Option<TookOver>,
     ) -> Self {
         DaemonInfo {
             mountpoint: attached.mount.path().to_string_lossy().into_owned(),
@@ -71,10 +70,15 @@ impl DaemonInfo {
             connection: attached.mount.dev().minor,
             status: held,
             successor,
-            took_over,
+            took_over: OnceLock::new(),
             online: service.online.clone(),
             answers: service.answers.clone(),
         }
+    }
+
+    /// Records how this daemon took over from another one.
+    pub fn set_took_over(&self, took_over: TookOver) {
+        let _ = self.took_over.set(took_over);
     }
 
     /// The source, mount point, transport, passthrough and cache mode, in one line.
@@ -215,7 +219,7 @@ impl Provider for DaemonInfo {
             started_s: self.started_s,
             cpu_s: process::cpu_seconds(),
             takeovers: self.handle.takeover().map_or(0, |takeover| takeover.takeovers().into()),
-            takeover: self.took_over.clone(),
+            takeover: self.took_over.get().cloned(),
             no_takeover: self.successor.obstacle(),
             threads: self.handle.threads() as u64,
             wakeful_bursts: self.handle.wakeful_bursts(),

@@ -33,14 +33,14 @@ use crate::log;
 use crate::metrics;
 use crate::own_mounts;
 use crate::report::counters::Ext4Report;
-use crate::report::{TookOver, VolumeReport, Watch};
+use crate::report::{VolumeReport, Watch};
 use crate::sandbox::{self, AccessiblePaths, DaemonFeatures, HelperArgs};
 use crate::service_manager;
 use block::MountAttempt;
 use daemon_info::DaemonInfo;
 use upgrade::Successor;
 
-pub use block::{Block, ExclusiveClaim};
+pub use block::{Block, CLAIM, ExclusiveClaim};
 pub use source::Source;
 pub use upgrade::probe;
 
@@ -96,8 +96,8 @@ pub struct Extended {
 /// An action after the mount. If it fails the file system is unmounted again.
 pub type OnceMounted = Arc<dyn Fn(&MountPoint) -> Result<()> + Send + Sync>;
 
-/// An action after the mount, which needs files that the sandbox denies.
-pub type BeforeSandbox = Arc<dyn Fn(&MountPoint) + Send + Sync>;
+/// An action after the mount, in a successor as well, which needs files that the sandbox denies.
+pub type BeforeSandbox = Arc<dyn Fn(&MountPoint, &Handle) + Send + Sync>;
 
 /// Answers requests about a volume.
 pub type AnswerVolume = Arc<dyn Fn(&VolumeAsk) -> Result<serde_json::Value, String> + Send + Sync>;
@@ -201,9 +201,12 @@ pub fn serve<F: FileSystem>(
         tracing::info!("cannot set {name} to {value}: {error}; throughput may be lower");
     }
     if let Some(action) = &service.before_sandbox {
-        action(&attached.mount);
+        action(&attached.mount, &attached.handle);
     }
-    let (facts, control) = create_control_socket(&service, &attached, refused, None);
+    if let Some((block, takeover)) = service.block.as_ref().zip(attached.handle.takeover()) {
+        block.keep(takeover);
+    }
+    let (facts, control) = create_control_socket(&service, &attached, refused);
     let is_closed = service.fs.is_closed();
     let sandbox = service.sandbox.take();
     let enter = || {
@@ -273,18 +276,44 @@ pub fn take_over<F: FileSystem>(
     let found_gone = Instant::now().checked_sub(hand_over.pause());
     let cause = hand_over.cause();
     let path = hand_over.mount_point().path().display().to_string();
-    let mounted = shunt_fuse::resume::<F>(service.fs.open()?, configured(&service, args), hand_over)
-        .map_err(|error| failed(format_args!("cannot take over {path}: {error}")))?;
-    let pause = found_gone.map_or(0.0, |then| then.elapsed().as_secs_f64() * 1e3);
+    let cannot = |error| failed(format_args!("cannot take over {path}: {error}"));
+    let connected = shunt_fuse::reconnect(configured(&service, args), hand_over).map_err(cannot)?;
     let attached = Attached {
-        mount: mounted.mount_point().clone(),
-        handle: mounted.handle().clone(),
-        guardian: mounted.guardian().cloned(),
+        mount: connected.mount_point().clone(),
+        handle: connected.handle().clone(),
+        guardian: connected.guardian().cloned(),
     };
-    let (facts, _control) =
-        create_control_socket(&service, &attached, None, Some(daemon_info::took_over(cause, pause)));
-    if let Some(address) = &args.metrics {
-        metrics::Listener::serve_when_free(address, facts.clone());
+    if let Some(action) = &service.before_sandbox {
+        action(&attached.mount, &attached.handle);
+    }
+    // Users wait, so whatever the sandbox does not deny comes once the mount is served.
+    let sandbox = service.sandbox.take();
+    let early = sandbox.as_ref().map(|_| {
+        let listener = args.metrics.as_deref().map(metrics::Listener::bind);
+        (create_control_socket(&service, &attached, None), listener)
+    });
+    let enter = |control: &io::Result<Control>| {
+        if let Some(sandbox) = &sandbox {
+            enter(sandbox, &attached, control.as_ref().ok(), true);
+        }
+    };
+    let is_closed = service.fs.is_closed();
+    if let Some(((_, control), _)) = early.as_ref().filter(|_| is_closed) {
+        enter(control);
+    }
+    let mounted = connected.serve::<F>(service.fs.open()?).map_err(cannot)?;
+    let pause = found_gone.map_or(0.0, |then| then.elapsed().as_secs_f64() * 1e3);
+    let ((facts, control), listener) =
+        early.unwrap_or_else(|| (create_control_socket(&service, &attached, None), None));
+    if !is_closed {
+        enter(&control);
+    }
+    facts.set_took_over(daemon_info::took_over(cause, pause));
+    match (listener, &args.metrics) {
+        (Some(Ok(listener)), _) => listener.serve(facts.clone())?,
+        (Some(Err(failure)), _) => tracing::warn!("no metrics of this daemon: {failure}"),
+        (None, Some(address)) => metrics::Listener::serve_when_free(address, facts.clone()),
+        (None, None) => {}
     }
     run_mounted_action(&service, &attached)?;
     watch(signals, &attached, &facts, &service)?;
@@ -292,7 +321,10 @@ pub fn take_over<F: FileSystem>(
     tracing::warn!("took over {path} after {pause:.1} ms (takeover {number})");
     tracing::info!("{}", facts.line());
     service_manager::ready(&facts.line());
-    service_manager::start_watchdog(mounted.handle(), &attached.mount);
+    match &sandbox {
+        Some(SandboxKind::Image { .. }) => service_manager::disable_watchdog(),
+        _ => service_manager::start_watchdog(mounted.handle(), &attached.mount),
+    }
     wait(mounted, args)
 }
 
@@ -331,11 +363,10 @@ fn create_control_socket<F: FileSystem>(
     service: &Service<F>,
     attached: &Attached,
     refused: Option<String>,
-    took_over: Option<TookOver>,
 ) -> (Arc<DaemonInfo>, io::Result<Control>) {
     let held = Box::new(service.fs.query(service.status));
     let facts =
-        Arc::new(DaemonInfo::new(service, attached, held, Successor::new(attached, refused), took_over));
+        Arc::new(DaemonInfo::new(service, attached, held, Successor::new(attached, refused)));
     let control = control::serve(SocketName::of(&attached.mount), facts.clone());
     if let Err(error) = &control {
         tracing::warn!(

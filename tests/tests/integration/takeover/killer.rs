@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use shunt_test_support::{pace, run_for};
-use shunt_tests::{Fixture, Rng, binary, mounts};
+use shunt_tests::{Rng, binary, mounts};
+
+use super::Subject;
 
 /// How a daemon ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +19,7 @@ pub enum End {
 }
 
 pub struct Killer<'a> {
-    fixture: &'a Fixture,
+    fixture: &'a dyn Subject,
     end: End,
     rng: Rng,
     last: Option<u32>,
@@ -27,7 +29,7 @@ pub struct Killer<'a> {
 }
 
 impl<'a> Killer<'a> {
-    pub fn new(fixture: &'a Fixture, end: End) -> Self {
+    pub fn new(fixture: &'a dyn Subject, end: End) -> Self {
         let seed =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
         Self { fixture, end, rng: Rng::new(seed), last: None, kills: Vec::new(), starts: Vec::new() }

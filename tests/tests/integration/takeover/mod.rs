@@ -4,10 +4,12 @@
 
 mod edge_cases;
 mod fio;
+mod images;
 mod killer;
 mod upgrade;
 mod workers;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -16,6 +18,37 @@ use shunt_test_support::{needs_mount, pace};
 use shunt_tests::{Fixture, Plan, fixture};
 
 use killer::{End, Killer, Pauses};
+
+/// The mount that the workers use.
+pub trait Subject: Sync {
+    /// Returns the mount point.
+    fn mnt(&self) -> &Path;
+
+    /// Returns the path of a name in the mount.
+    fn path(&self, name: &str) -> PathBuf {
+        self.mnt().join(name)
+    }
+
+    /// Returns the path of a name past the mount, where there is one.
+    fn lower(&self, name: &str) -> PathBuf;
+
+    /// Returns the daemon that serves now; `None` between two.
+    fn server(&self) -> Option<u32>;
+}
+
+impl Subject for Fixture {
+    fn mnt(&self) -> &Path {
+        self.mnt()
+    }
+
+    fn lower(&self, name: &str) -> PathBuf {
+        self.lower(name)
+    }
+
+    fn server(&self) -> Option<u32> {
+        self.server()
+    }
+}
 
 /// State shared by all workers of a run.
 pub struct Run {
@@ -53,40 +86,44 @@ fn stand(name: &str, plan: Plan, kills: usize, by: End) {
     let patience = 120 + seconds.unwrap_or(0);
     // A session over io_uring cannot be handed over, so this is never tested over rings.
     let plan = plan.args(&["--crashes", "1000000", "--transport", "dev"]).patience(patience);
-    fixture::perform(plan, |s| {
-        let run = Arc::new(Run { stop: AtomicBool::new(false), checked: AtomicU64::new(0) });
-        let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-        let (mut pauses, mut limit) = Default::default();
-        let killed = std::thread::scope(|scope| {
-            let pulse = scope.spawn(|| workers::pulse(s, &run));
-            let workers: Vec<_> = workers::ALL
-                .iter()
-                .map(|(name, work)| {
-                    let builder = std::thread::Builder::new().name((*name).to_owned());
-                    builder.spawn_scoped(scope, || work(s, &run)).unwrap()
-                })
-                .collect();
-            // Ends the workers on any exit.
-            let _stop = StopOnDrop(&run);
-            let mut killer = Killer::new(s, by);
-            // A worker that ended has failed, so the run ends, too.
-            let failed = || workers.iter().any(|worker| worker.is_finished());
-            while !failed() && end.map_or(killer.kills.len() < kills, |end| Instant::now() < end) {
-                killer.strike();
-            }
-            run.stop.store(true, Ordering::Relaxed);
-            workers.into_iter().for_each(|worker| worker.join().expect("a worker"));
-            pauses = Pauses::of(&killer.kills, &pulse.join().expect("the pulse"));
-            // A long run has the machine to itself; a short one runs concurrently with other tests, and only a hang is a failure.
-            limit = if seconds.is_some() { killer.limit() } else { pace::seconds(5) };
-            killer.kills.len()
-        });
-        println!(
-            "takeover, {name}: {killed} daemons ended, {} calls checked, {pauses}",
-            run.checked.load(Ordering::Relaxed)
-        );
-        assert!(pauses.median() < limit, "{pauses}, not within {limit:?}");
+    fixture::perform(plan, |s| withstand(name, s, kills, by));
+}
+
+/// Ends daemons while workers check the result of each call.
+fn withstand(name: &str, s: &dyn Subject, kills: usize, by: End) {
+    let seconds = long();
+    let run = Arc::new(Run { stop: AtomicBool::new(false), checked: AtomicU64::new(0) });
+    let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let (mut pauses, mut limit) = Default::default();
+    let killed = std::thread::scope(|scope| {
+        let pulse = scope.spawn(|| workers::pulse(s, &run));
+        let workers: Vec<_> = workers::ALL
+            .iter()
+            .map(|(name, work)| {
+                let builder = std::thread::Builder::new().name((*name).to_owned());
+                builder.spawn_scoped(scope, || work(s, &run)).unwrap()
+            })
+            .collect();
+        // Ends the workers on any exit.
+        let _stop = StopOnDrop(&run);
+        let mut killer = Killer::new(s, by);
+        // A worker that ended has failed, so the run ends, too.
+        let failed = || workers.iter().any(|worker| worker.is_finished());
+        while !failed() && end.map_or(killer.kills.len() < kills, |end| Instant::now() < end) {
+            killer.strike();
+        }
+        run.stop.store(true, Ordering::Relaxed);
+        workers.into_iter().for_each(|worker| worker.join().expect("a worker"));
+        pauses = Pauses::of(&killer.kills, &pulse.join().expect("the pulse"));
+        // A long run has the machine to itself; a short one runs concurrently with other tests, and only a hang is a failure.
+        limit = if seconds.is_some() { killer.limit() } else { pace::seconds(5) };
+        killer.kills.len()
     });
+    println!(
+        "takeover, {name}: {killed} daemons ended, {} calls checked, {pauses}",
+        run.checked.load(Ordering::Relaxed)
+    );
+    assert!(pauses.median() < limit, "{pauses}, not within {limit:?}");
 }
 
 /// The plans. `scripts/takeover` gives each its share of a long run, one after the other.
@@ -149,6 +186,16 @@ mod survive {
         std::fs::write(&file, rules).unwrap();
         let plan = Plan::tmpfs().args(&["--lsm", "off", "--policy", file.to_str().unwrap()]);
         stand("tmpfs, by rules", plan, 6, End::Killed);
+    }
+
+    #[test]
+    fn image() {
+        super::images::stand("image", &[], 8);
+    }
+
+    #[test]
+    fn image_with_small_blocks_and_journal() {
+        super::images::stand("image, blocks of 1 KiB", &["-b", "1024", "-J", "size=4"], 8);
     }
 
     #[test]

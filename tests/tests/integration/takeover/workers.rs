@@ -12,11 +12,12 @@ use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, XattrFlags,
 };
 use rustix::io::Errno;
-use shunt_tests::{Fixture, Rng};
+use shunt_tests::Rng;
+use shunt_tests::sys::Shared;
 
-use super::Run;
+use super::{Run, Subject};
 
-type Work = fn(&Fixture, &Run);
+type Work = fn(&dyn Subject, &Run);
 
 pub const ALL: &[(&str, Work)] = &[
     ("names", names),
@@ -26,18 +27,19 @@ pub const ALL: &[(&str, Work)] = &[
     ("nameless", nameless),
     ("locks", locks),
     ("data", data),
+    ("mappings", mappings),
     ("ranges", ranges),
     ("listings", listings),
 ];
 
-fn dir(s: &Fixture, name: &str) -> PathBuf {
+fn dir(s: &dyn Subject, name: &str) -> PathBuf {
     let dir = s.path(name);
     fs::create_dir(&dir).unwrap();
     dir
 }
 
 /// Makes calls that reach the daemon, one after the other. Returns the slow ones.
-pub fn pulse(s: &Fixture, run: &Run) -> Vec<(Instant, Instant)> {
+pub fn pulse(s: &dyn Subject, run: &Run) -> Vec<(Instant, Instant)> {
     let path = dir(s, "pulse").join("d");
     let mut slow = Vec::new();
     while run.goes_on() {
@@ -55,7 +57,7 @@ pub fn pulse(s: &Fixture, run: &Run) -> Vec<(Instant, Instant)> {
 }
 
 /// Names to be created must not exist, names to be removed must: a repeated operation is detected.
-fn names(s: &Fixture, run: &Run) {
+fn names(s: &dyn Subject, run: &Run) {
     let dir = dir(s, "names");
     let at = |name: &str| dir.join(name);
     let kind = |e: std::io::Error| e.raw_os_error();
@@ -87,7 +89,7 @@ fn names(s: &Fixture, run: &Run) {
 }
 
 /// Renames of all kinds; exchanging two files twice would undo it.
-fn renames(s: &Fixture, run: &Run) {
+fn renames(s: &dyn Subject, run: &Run) {
     let dir = dir(s, "renames");
     let at = |name: &str| dir.join(name);
     fs::write(at("a"), "a").unwrap();
@@ -111,7 +113,7 @@ fn renames(s: &Fixture, run: &Run) {
 }
 
 /// Every record is present once, in order.
-fn appends(s: &Fixture, run: &Run) {
+fn appends(s: &dyn Subject, run: &Run) {
     let path = dir(s, "appends").join("log");
     let mut rng = Rng::new(7);
     while run.goes_on() {
@@ -134,7 +136,7 @@ fn appends(s: &Fixture, run: &Run) {
     }
 }
 
-fn xattrs(s: &Fixture, run: &Run) {
+fn xattrs(s: &dyn Subject, run: &Run) {
     let path = s.path("xattrs");
     fs::write(&path, "").unwrap();
     if rustix::fs::setxattr(&path, c"user.try", b"x", XattrFlags::empty()).is_err() {
@@ -162,7 +164,7 @@ fn xattrs(s: &Fixture, run: &Run) {
 }
 
 /// Files without a name: never named, and deleted while open.
-fn nameless(s: &Fixture, run: &Run) {
+fn nameless(s: &dyn Subject, run: &Run) {
     let dir = dir(s, "nameless");
     let mut rng = Rng::new(9);
     while run.goes_on() {
@@ -191,7 +193,7 @@ fn nameless(s: &Fixture, run: &Run) {
 }
 
 /// A lock survives any end of the daemon.
-fn locks(s: &Fixture, run: &Run) {
+fn locks(s: &dyn Subject, run: &Run) {
     let path = dir(s, "locks").join("f");
     let open =
         || File::options().read(true).write(true).create(true).truncate(false).open(&path).expect("open");
@@ -221,7 +223,7 @@ fn locks(s: &Fixture, run: &Run) {
 }
 
 /// A file that stays open for the whole run, compared with its expected content.
-fn data(s: &Fixture, run: &Run) {
+fn data(s: &dyn Subject, run: &Run) {
     let path = dir(s, "data").join("f");
     let file =
         File::options().read(true).write(true).create_new(true).mode(0o600).open(&path).expect("create");
@@ -245,8 +247,34 @@ fn data(s: &Fixture, run: &Run) {
     assert!(fs::read(s.lower("data/f")).unwrap() == model, "the source");
 }
 
+/// A file written through a mapping, whose open file may be closed meanwhile, and read otherwise.
+fn mappings(s: &dyn Subject, run: &Run) {
+    const LENGTH: usize = 64 << 10;
+    let path = dir(s, "mappings").join("f");
+    let mut rng = Rng::new(19);
+    while run.goes_on() {
+        let file = File::options().read(true).write(true).create_new(true).open(&path).expect("create");
+        file.set_len(LENGTH as u64).expect("truncate");
+        let mut mapping = Shared::new(&file, LENGTH).expect("mmap");
+        let file = (rng.below(2) == 0).then_some(file);
+        let mut model = vec![0; LENGTH];
+        for _ in 0..20 {
+            let (at, byte) = (rng.below(LENGTH - 5000), rng.below(256) as u8);
+            model[at..at + 5000].fill(byte);
+            mapping[at..at + 5000].fill(byte);
+            mapping.sync().expect("msync");
+            assert!(fs::read(&path).expect("read") == model, "what was mapped is not what is read");
+            std::thread::sleep(Duration::from_millis(rng.below(10) as u64));
+        }
+        drop((mapping, file));
+        assert!(fs::read(&path).expect("read") == model, "after the mapping ended");
+        fs::remove_file(&path).expect("unlink");
+        run.count(60);
+    }
+}
+
 /// Ranges that are punched and rewritten.
-fn ranges(s: &Fixture, run: &Run) {
+fn ranges(s: &dyn Subject, run: &Run) {
     const BLOCK: u64 = 4096;
     let path = dir(s, "ranges").join("f");
     let mut file = File::options().read(true).write(true).create_new(true).open(&path).expect("create");
@@ -268,7 +296,7 @@ fn ranges(s: &Fixture, run: &Run) {
 }
 
 /// A listing in progress continues, and returns each name once.
-fn listings(s: &Fixture, run: &Run) {
+fn listings(s: &dyn Subject, run: &Run) {
     let dir = dir(s, "listings");
     let names: BTreeSet<String> = (0..2000).map(|n| format!("a-name-of-some-length-{n}")).collect();
     for name in &names {

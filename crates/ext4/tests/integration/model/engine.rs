@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use shunt_ext4::{
     Attributes, Error, Filesystem, Inode, Kind as Type, MemoryDevice, Move, NewInode, NewInodeKind, ROOT,
-    RenameMode,
+    RenameMode, SHADOW_WORDS, SharedMemory,
 };
 use tempfile::TempDir;
+use zerocopy::FromZeros as _;
 
 use crate::model::ops::{self, Kind, Op};
 use crate::model::state::{LONG, ModelFs, Node, NodeContent, SHORT};
@@ -20,6 +23,8 @@ const NEW: NewInode = NewInode { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
 pub struct Engine {
     fs: Option<Filesystem>,
     device: Arc<MemoryDevice>,
+    /// The memory that outlives a killed process.
+    memory: SharedMemory,
     /// Directory that contains all objects, so that they can be removed together.
     work: u32,
     held: Vec<u32>,
@@ -29,6 +34,15 @@ pub struct Engine {
 /// Creates a directory for images, in memory if possible.
 fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Opens an image so that another process can continue.
+fn open(device: &Arc<MemoryDevice>) -> (Filesystem, SharedMemory) {
+    let memory: SharedMemory = Arc::new(<[AtomicU64]>::new_box_zeroed_with_elems(SHADOW_WORDS).unwrap());
+    let fs = Filesystem::open_resumable(device.clone(), None, memory.clone()).unwrap();
+    // A killed process commits nothing more.
+    fs.commit_at(Duration::MAX);
+    (fs, memory)
 }
 
 /// Creates an image; `None` without mkfs, which is a failure in CI.
@@ -48,10 +62,10 @@ pub fn image(mkfs: &[&str]) -> Option<Vec<u8>> {
 impl Engine {
     pub fn new(image: &[u8]) -> Self {
         let device = Arc::new(MemoryDevice::new(image.to_vec()));
-        let fs = Filesystem::open_writable(device.clone()).unwrap();
+        let (fs, memory) = open(&device);
         let work = fs.create(ROOT, b"work", NewInodeKind::Directory, &NEW).unwrap().number;
         fs.sync().unwrap();
-        Self { fs: Some(fs), device, work, held: Vec::new(), scratch: scratch() }
+        Self { fs: Some(fs), device, memory, work, held: Vec::new(), scratch: scratch() }
     }
 
     pub fn fs(&self) -> &Filesystem {
@@ -106,14 +120,32 @@ impl Engine {
         }
         self.fs.take().expect("open").close().unwrap();
         self.check();
-        self.fs = Some(Filesystem::open_writable(self.device.clone()).unwrap());
+        let (fs, memory) = open(&self.device);
+        (self.fs, self.memory) = (Some(fs), memory);
+    }
+
+    /// Continues as after the end of the process. Inodes without names are there if they are held, and only then.
+    fn kill(&mut self) {
+        // Leaked: dropping it would commit.
+        std::mem::forget(self.fs.take());
+        let (fs, _) = Filesystem::resume(self.device.clone(), None, self.memory.clone()).unwrap();
+        fs.commit_at(Duration::MAX);
+        let mut expected: Vec<u32> = self.held.clone();
+        expected.retain(|held| fs.inode(*held).unwrap().links == 0);
+        expected.sort_unstable();
+        expected.dedup();
+        let mut unlinked = fs.unlinked();
+        unlinked.sort_unstable();
+        assert_eq!(unlinked, expected);
+        self.fs = Some(fs);
     }
 
     fn crash(&mut self) {
         self.fs().sync().unwrap();
         let device = Arc::new(MemoryDevice::new(self.device.bytes()));
         self.held.clear();
-        self.fs = Some(Filesystem::open_writable(device.clone()).unwrap());
+        let (fs, memory) = open(&device);
+        (self.fs, self.memory) = (Some(fs), memory);
         self.device = device;
         // Orphans were freed consistently.
         self.reopen();
@@ -208,6 +240,10 @@ impl Engine {
             }
             Op::Crash => {
                 self.crash();
+                Ok(())
+            }
+            Op::Kill => {
+                self.kill();
                 Ok(())
             }
         }

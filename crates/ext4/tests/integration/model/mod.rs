@@ -48,7 +48,7 @@ fn agrees(image: &[u8], ops: &[Op]) -> Result<(), TestCaseError> {
         if expected {
             state = next;
         }
-        if matches!(op, Op::Sync | Op::Reopen | Op::Crash) {
+        if matches!(op, Op::Sync | Op::Reopen | Op::Crash | Op::Kill) {
             engine.is(&state).map_err(|why| TestCaseError::fail(format!("after {op:?}: {why}")))?;
         }
     }

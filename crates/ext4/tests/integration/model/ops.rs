@@ -50,6 +50,8 @@ pub enum Op {
     Reopen,
     /// Power failure after a sync.
     Crash,
+    /// The end of the process: another one continues with its memory. Files stay open.
+    Kill,
 }
 
 /// Generates offsets around a few positions, so that ranges overlap; some are multiples of a block, as certain operations
@@ -106,7 +108,8 @@ fn op() -> impl Strategy<Value = Op> {
     ];
     let rest = prop_oneof![
         3 => path().prop_map(Op::Hold), 2 => Just(Op::Nameless), 2 => path().prop_map(Op::Name),
-        3 => Just(Op::Release), 2 => Just(Op::Sync), 1 => Just(Op::Reopen), 1 => Just(Op::Crash)
+        3 => Just(Op::Release), 2 => Just(Op::Sync), 1 => Just(Op::Reopen), 1 => Just(Op::Crash),
+        3 => Just(Op::Kill)
     ];
     prop_oneof![8 => names, 8 => data, 3 => attributes, 3 => rest]
 }

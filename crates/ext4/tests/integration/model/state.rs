@@ -232,7 +232,7 @@ impl ModelFs {
                 }
                 self.held.remove(0);
             }
-            Op::Sync => {}
+            Op::Sync | Op::Kill => {}
             Op::Reopen | Op::Crash => self.free_unlinked(),
         }
         self.sweep();

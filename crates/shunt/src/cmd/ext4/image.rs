@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
-use shunt_ext4::{Device, Error, FileDevice, Filesystem};
+use shunt_ext4::{Device, Error, FileDevice, Filesystem, Outcome, SharedMemory};
 
 use super::block::BlockDevice;
 use super::disk;
@@ -85,6 +85,12 @@ impl Image {
         Self::new(path, image, journal)
     }
 
+    /// Wraps the open image and journal of an earlier daemon, which hold its locks.
+    pub fn resumed(path: &Path, file: File, journal: Option<(&Path, File)>, writable: bool) -> Result<Self> {
+        let journal = journal.map(|(path, file)| Journal::new(path, file, writable)).transpose()?;
+        Self::new(path, Opened { file, writable, claim: None }, journal)
+    }
+
     /// Wraps the descriptors of an image and its journal that another process opened.
     pub fn handed_over(path: &Path, fd: i32, journal: Option<(&Path, i32)>, writable: bool) -> Result<Self> {
         let journal = journal.map(|(path, fd)| Journal::new(path, inherited(fd)?, writable)).transpose()?;
@@ -109,6 +115,26 @@ impl Image {
     pub fn open_writable(&self, part: Option<Range<u64>>) -> Result<shunt_ext4::Result<Filesystem>> {
         let device = disk::window(&self.path, &self.device, part)?;
         Ok(Filesystem::open_writable_with_journal(device, self.journal()))
+    }
+
+    /// Opens the file system like [`open_writable`](Self::open_writable); `memory` is for the process that continues after this one.
+    pub fn open_resumable(
+        &self,
+        part: Option<Range<u64>>,
+        memory: SharedMemory,
+    ) -> Result<shunt_ext4::Result<Filesystem>> {
+        let device = disk::window(&self.path, &self.device, part)?;
+        Ok(Filesystem::open_resumable(device, self.journal(), memory))
+    }
+
+    /// Continues with the file system of an earlier daemon, which left this memory.
+    pub fn resume(
+        &self,
+        part: Option<Range<u64>>,
+        memory: SharedMemory,
+    ) -> Result<shunt_ext4::Result<(Filesystem, Vec<Outcome>)>> {
+        let device = disk::window(&self.path, &self.device, part)?;
+        Ok(Filesystem::resume(device, self.journal(), memory))
     }
 
     /// Opens the file system in this part of the image, or in all of it, read-only.

@@ -39,6 +39,8 @@ pub struct Survey {
     pub extents: bool,
     /// The file system can be modified.
     pub writable: bool,
+    /// Number of inodes.
+    pub inodes: u32,
     xattrs: bool,
     root_permissions: u16,
 }
@@ -48,7 +50,8 @@ impl Survey {
         let Summary { writable, xattrs, root_permissions } = Summary::of(filesystem);
         let geometry = filesystem.geometry();
         let extents = geometry.incompat.contains(Incompat::EXTENT);
-        Self { part: None, block_size: geometry.block_size, extents, writable, xattrs, root_permissions }
+        let (block_size, inodes) = (geometry.block_size, geometry.inodes);
+        Self { part: None, block_size, extents, writable, inodes, xattrs, root_permissions }
     }
 
     /// The facts that the options of the mount depend on.

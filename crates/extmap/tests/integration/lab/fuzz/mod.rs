@@ -11,6 +11,7 @@ mod pool;
 mod thread;
 mod values;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -25,8 +26,9 @@ const BLOCKS: u64 = 256;
 const THREADS: u64 = 5;
 /// Calls of each thread in a round.
 const CALLS: u64 = 400;
-/// A round ends after this time, or a call hangs. Rounds take seconds.
-const ROUND_TIMEOUT: Duration = Duration::from_secs(60);
+/// A call that takes longer hangs. Most take milliseconds, and those that wait for a grace period of RCU seconds where the kernel is
+/// emulated.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn random_calls() {
@@ -48,14 +50,18 @@ fn round(seed: u64) {
     let disks = [Disk::writable(BLOCKS), Disk::new(BLOCKS)];
     let pool = Pool::default();
     let (ended, end) = channel();
+    let calls: [AtomicU64; THREADS as usize] = Default::default();
     std::thread::scope(|scope| {
         let devices = disks.each_ref().map(|disk| &disk.device);
         let threads: Vec<_> = (0..THREADS)
             .map(|n| {
-                let (pool, ended) = (&pool, ended.clone());
+                let (pool, ended, done) = (&pool, ended.clone(), &calls[n as usize]);
                 scope.spawn(move || {
                     let mut thread = Thread::new(pool, devices, seed * THREADS + n);
-                    (0..CALLS).for_each(|_| thread.call());
+                    for _ in 0..CALLS {
+                        thread.call();
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
                     ended.send(()).unwrap();
                 })
             })
@@ -63,17 +69,20 @@ fn round(seed: u64) {
         // Its copies end with the threads, also where one panics.
         drop(ended);
         let server = scope.spawn(|| pool.serve(seed));
-        let deadline = Instant::now() + ROUND_TIMEOUT;
-        for _ in 0..THREADS {
-            match end.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(()) => {}
-                Err(RecvTimeoutError::Timeout) => {
+        let mut progress = calls.each_ref().map(|done| (done.load(Ordering::Relaxed), Instant::now()));
+        // Until the last thread has dropped its end.
+        while !matches!(end.recv_timeout(Duration::from_secs(1)), Err(RecvTimeoutError::Disconnected)) {
+            for (done, (before, since)) in calls.iter().zip(&mut progress) {
+                let now = done.load(Ordering::Relaxed);
+                if now != *before || now == CALLS {
+                    (*before, *since) = (now, Instant::now());
+                }
+                if since.elapsed() > CALL_TIMEOUT {
                     println!("fuzz: FAILED: a call hangs, seed {seed}");
                     print_stacks();
                     // The threads cannot be joined.
                     std::process::abort();
                 }
-                Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         pool.end();

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use shunt_ext4fs::Ext4;
+use shunt_fuse::guardian::Restart;
 
-use super::{NO_TAKEOVER, fs_status};
+use super::fs_status;
 use crate::args::Ext4MountArgs;
 use crate::error::Result;
 #[cfg(not(feature = "extension"))]
@@ -13,11 +14,15 @@ use crate::extension::{self, obstacle, read};
 use crate::serve::{self, FsStatus, Service};
 
 /// Serves with the program, or without it when this machine or build cannot load it.
-pub fn serve(service: Service<Ext4>, program: &Path, args: &Ext4MountArgs) -> Result<()> {
-    let refused = Err(NO_TAKEOVER.to_owned());
+pub fn serve(
+    service: Service<Ext4>,
+    program: &Path,
+    args: &Ext4MountArgs,
+    restart: Result<Restart, String>,
+) -> Result<()> {
     match obstacle() {
-        None => serve::serve(extended(service, read(program)?, args), &args.mount, refused),
-        Some(reason) => serve::serve(without(service, reason), &args.mount, refused),
+        None => serve::serve(extended(service, read(program)?, args), &args.mount, restart),
+        Some(reason) => serve::serve(without(service, reason), &args.mount, restart),
     }
 }
 
