@@ -256,7 +256,7 @@ fn an_external_journal_is_named() {
         let ran = mount(&["--daemon"], named);
         assert!(!ran.success() && ran.err.contains(says), "{}", ran.err);
     }
-    mount(&["--daemon"], Some("journal")).ok();
+    mount(&["--daemon", "--takeover", "off"], Some("journal")).ok();
     // The journal is locked meanwhile.
     let lock = run(Command::new("flock").args(["-n"]).arg(&journal).arg("true"));
     fs::write(mnt.join("synced"), "is there").unwrap();

@@ -312,7 +312,7 @@ impl Guardian {
         self.send(&Message::Release { token: watch.0 })
     }
 
-    /// Makes the guardian refuse further mounts, programs, and descriptors of the session; those of the file system can still be
+    /// Makes the guardian refuse further mounts, programs, and descriptors of the session. Those of the file system can still be
     /// [stored](crate::takeover::Takeover::store). Call it once the mount is complete, in a server that processes untrusted data and
     /// might be compromised later.
     ///
@@ -336,11 +336,23 @@ impl Guardian {
     /// takes over once this process exits. If it does not serve within ten seconds, or exits twice within its first ten seconds,
     /// the guardian returns to the previous program.
     ///
+    /// A [sealed](Self::seal) guardian ignores `program`, as [`upgrade_in_place`](Self::upgrade_in_place) does.
+    ///
     /// # Errors
     ///
     /// The guardian process has exited.
     pub fn upgrade(&self, program: BorrowedFd<'_>) -> Result<(), GuardianError> {
         self.send_with(&Message::Upgrade, Some(program))
+    }
+
+    /// Sets the program of the next server as [`upgrade`](Self::upgrade) does, to the file that is at the path of the guardian's own
+    /// program now.
+    ///
+    /// # Errors
+    ///
+    /// The guardian process has exited.
+    pub fn upgrade_in_place(&self) -> Result<(), GuardianError> {
+        self.send(&Message::Upgrade)
     }
 
     /// Stores the log file for the next server, which cannot open it by its path: that may lead through the mount.

@@ -50,7 +50,8 @@ pub fn main() -> ExitCode {
     let stdin = std::io::stdin();
     // The first server is our parent.
     let life = rustix::process::getppid().map(ServerProcess::of);
-    let mut state = GuardianState { serving: true, server: life, ..GuardianState::default() };
+    let program = std::env::current_exe().ok();
+    let mut state = GuardianState { serving: true, server: life, program, ..GuardianState::default() };
     let mut first = vec![0; MAX_PACKET_BYTES];
     let settled = seqpacket::receive(stdin.as_fd(), &mut first)
         .is_ok_and(|(length, _)| state.apply_first(Message::decode(&first[..length])));

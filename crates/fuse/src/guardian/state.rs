@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use rustix::fs::{Mode, OFlags};
+
 use super::exit_watch::ServerProcess;
 use super::fd_store::{DescriptorClass, StoredDescriptors};
 use super::log::{log, now};
@@ -25,6 +27,8 @@ pub(super) struct GuardianState {
     pub(super) armed: bool,
     /// No further mounts, programs, or descriptors of the session are accepted.
     pub(super) sealed: bool,
+    /// The path of this program when it started.
+    pub(super) program: Option<PathBuf>,
     /// The server.
     pub(super) server: Option<ServerProcess>,
     /// The server ends on purpose.
@@ -62,16 +66,22 @@ impl GuardianState {
         match message {
             Message::Release { .. } | Message::Ending => true,
             Message::Pending { .. } | Message::Mounted { .. } => !self.sealed,
-            Message::Arm | Message::Serving => self.restart.is_some(),
+            Message::Arm | Message::Serving | Message::Upgrade => self.restart.is_some(),
             // A file system that takes over parses its own descriptors as carefully as everything else.
             Message::Store(key) | Message::Remove(key) => {
                 let is_own = matches!(key.class, DescriptorClass::FileSystem | DescriptorClass::Node);
                 self.restart.is_some() && (!self.sealed || is_own)
             }
-            Message::Upgrade => !self.sealed && self.restart.is_some(),
             Message::Seal => true,
             Message::Restart { .. } | Message::UnmountOnly | Message::Go { .. } => false,
         }
+    }
+
+    /// Opens the program that is at the path of this one now.
+    fn installed_program(&self) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let opened = self.program.as_ref().map(|path| rustix::fs::open(path, flags, Mode::empty()));
+        opened?.inspect_err(|errno| log(&format!("cannot open the new program: {errno}"))).ok()
     }
 
     pub(super) fn path(&self) -> PathBuf {
@@ -123,6 +133,8 @@ impl GuardianState {
                 return;
             }
             (Some(Message::Upgrade), program) => {
+                // A server that reads untrusted data chooses no program.
+                let program = program.filter(|_| !self.sealed).or_else(|| self.installed_program());
                 self.upgrade = program.map(|program| (program, now()));
                 return;
             }

@@ -211,7 +211,7 @@ fn the_first_packet_settles_what_a_guardian_does() {
         let descriptor = std::fs::File::open("/dev/null").unwrap();
         sealed.apply(Some(message), Some(descriptor.into()));
     }
-    assert!(sealed.to_be_continued().is_some() && sealed.upgrade.is_none(), "an upgrade after the seal");
+    assert!(sealed.to_be_continued().is_some() && sealed.upgrade.is_none(), "a program chosen after the seal");
     let kept: Vec<_> = sealed.descriptors.keys().map(|key| key.class).collect();
     assert_eq!(kept, [fd_store::DescriptorClass::FileSystem], "descriptors stored after the seal");
     assert!(!state::GuardianState::default().apply_first(Some(Message::Serving)));

@@ -16,7 +16,7 @@
 //! | 17 let go | to the guardian | class of the descriptor | its id (8) |
 //! | 18 restart | to the guardian, first | crashes too many | arguments of the next server, each ended by a NUL |
 //! | 19 ending | to the guardian | 0 | |
-//! | 20 upgrade | to the guardian | 0 | the program, open for execution |
+//! | 20 upgrade | to the guardian | 0 | the program, open for execution; without one, what is at the path of the guardian's own program |
 //! | 21 go | to the server | number of takeovers, this one included | the value for `oom_score_adj` (4), nanoseconds of CLOCK_MONOTONIC at which the last server was found dead, or began to hand over (8), the [`Cause`] (1) |
 //! | 22 serving | to the guardian | 0 | |
 //! | 23 unmount only | to the guardian, first | 0 | |
@@ -72,7 +72,7 @@ pub(super) enum Message {
     Restart { crashes: u32, arguments: Vec<OsString> },
     /// The server is about to exit, without a successor.
     Ending,
-    /// Use the attached program for the next server.
+    /// Use the attached program for the next server, or what is installed at the path of the guardian's.
     Upgrade,
     /// All descriptors and the state were sent; start serving.
     Go { takeovers: u32, oom_score: i32, gone_since: u64, cause: Cause },

@@ -206,7 +206,7 @@ pub fn serve<F: FileSystem>(
     if let Some((block, takeover)) = service.block.as_ref().zip(attached.handle.takeover()) {
         block.keep(takeover);
     }
-    let (facts, control) = create_control_socket(&service, &attached, refused);
+    let (facts, control) = create_control_socket(&service, &attached, refused, service.sandbox.is_some());
     let is_closed = service.fs.is_closed();
     let sandbox = service.sandbox.take();
     let enter = || {
@@ -290,7 +290,7 @@ pub fn take_over<F: FileSystem>(
     let sandbox = service.sandbox.take();
     let early = sandbox.as_ref().map(|_| {
         let listener = args.metrics.as_deref().map(metrics::Listener::bind);
-        (create_control_socket(&service, &attached, None), listener)
+        (create_control_socket(&service, &attached, None, true), listener)
     });
     let enter = |control: &io::Result<Control>| {
         if let Some(sandbox) = &sandbox {
@@ -304,7 +304,7 @@ pub fn take_over<F: FileSystem>(
     let mounted = connected.serve::<F>(service.fs.open()?).map_err(cannot)?;
     let pause = found_gone.map_or(0.0, |then| then.elapsed().as_secs_f64() * 1e3);
     let ((facts, control), listener) =
-        early.unwrap_or_else(|| (create_control_socket(&service, &attached, None), None));
+        early.unwrap_or_else(|| (create_control_socket(&service, &attached, None, false), None));
     if !is_closed {
         enter(&control);
     }
@@ -363,10 +363,11 @@ fn create_control_socket<F: FileSystem>(
     service: &Service<F>,
     attached: &Attached,
     refused: Option<String>,
+    is_sandboxed: bool,
 ) -> (Arc<DaemonInfo>, io::Result<Control>) {
     let held = Box::new(service.fs.query(service.status));
-    let facts =
-        Arc::new(DaemonInfo::new(service, attached, held, Successor::new(attached, refused)));
+    let successor = Successor::new(attached, refused, is_sandboxed);
+    let facts = Arc::new(DaemonInfo::new(service, attached, held, successor));
     let control = control::serve(SocketName::of(&attached.mount), facts.clone());
     if let Err(error) = &control {
         tracing::warn!(

@@ -1,10 +1,11 @@
 //! The daemon's side of an upgrade: hands the mount over to another program.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -49,18 +50,21 @@ pub struct Successor {
     handle: Handle,
     guardian: Option<Arc<Guardian>>,
     mount: Dev,
+    /// The path of this program, if it is sandboxed: it can be upgraded to no other one.
+    only: Option<PathBuf>,
     arguments: Vec<OsString>,
     /// The reason why no other daemon may take over.
     refused: Option<String>,
 }
 
 impl Successor {
-    /// `refused`: the reason why no daemon is to take over.
-    pub fn new(attached: &Attached, refused: Option<String>) -> Self {
+    /// `refused`: the reason why no daemon is to take over. Called before the sandbox is entered.
+    pub fn new(attached: &Attached, refused: Option<String>, is_sandboxed: bool) -> Self {
         Self {
             handle: attached.handle.clone(),
             guardian: attached.guardian.clone(),
             mount: attached.mount.dev(),
+            only: if is_sandboxed { std::env::current_exe().ok() } else { None },
             arguments: std::env::args_os().collect(),
             refused,
         }
@@ -104,6 +108,9 @@ impl Successor {
                         its users notice a pause only"
                 .to_owned());
         }
+        if let Some(only) = &self.only {
+            return self.upgrade_in_place(&guardian, binary, only);
+        }
         let path = binary.display();
         let program = self.open(binary).map_err(|reason| format!("cannot run {path}: {reason}"))?;
         let reply = self.probe(&program).map_err(|reason| format!("{path} cannot take over: {reason}"))?;
@@ -118,8 +125,33 @@ impl Successor {
         }
         guardian.upgrade(program.as_fd()).map_err(|error| error.to_string())?;
         tracing::warn!("handing over to {path} (version {})", reply.version);
+        Ok(self.leave())
+    }
+
+    /// Has the guardian start what is installed at the path of this program. A sandboxed daemon can open no other, and the guardian
+    /// would not accept one from it. If it does not take over, this program continues.
+    fn upgrade_in_place(
+        &self,
+        guardian: &Guardian,
+        binary: &Path,
+        only: &Path,
+    ) -> Result<Box<dyn FnOnce()>, String> {
+        let (path, only) = (binary.display(), without_deleted(only));
+        if binary != only {
+            return Err(format!(
+                "the daemon is sandboxed, so it can be upgraded in place only: install {path} as {}",
+                only.display()
+            ));
+        }
+        guardian.upgrade_in_place().map_err(|error| error.to_string())?;
+        tracing::warn!("handing over to {path}");
+        Ok(self.leave())
+    }
+
+    /// The function that ends this process, for the next one to take over.
+    fn leave(&self) -> Box<dyn FnOnce()> {
         let handle = self.handle.clone();
-        Ok(Box::new(move || {
+        Box::new(move || {
             if !handle.drain(DRAIN_TIMEOUT) {
                 tracing::warn!(
                     "upgrade: some requests did not finish within {} ms; the kernel resends them to the new daemon",
@@ -128,7 +160,7 @@ impl Successor {
             }
             // No cleanup: the guardian holds the state, and starts the program when this process has exited.
             std::process::exit(0);
-        }))
+        })
     }
 
     /// Opens the program once: the descriptor that is probed is the one that is run.
@@ -177,6 +209,12 @@ impl Successor {
         ended?;
         serde_json::from_str(&reply).map_err(|_| "it is not a shunt binary with takeover".to_owned())
     }
+}
+
+/// Returns the path of a running program, also if another file was installed there since.
+fn without_deleted(path: &Path) -> PathBuf {
+    let bytes = path.as_os_str().as_bytes();
+    OsStr::from_bytes(bytes.strip_suffix(b" (deleted)").unwrap_or(bytes)).into()
 }
 
 /// Waits for the end of a child, with a timeout.

@@ -54,7 +54,7 @@ fn options_are_told_apart() {
 /// Reports whether an access time survives a kill of the daemon after another file was synced.
 fn survives(options: &str, synced: &str) -> bool {
     let image = Image::make(&[], 32).unwrap();
-    let mount = image.by_shunt(&["-o", options]);
+    let mount = image.by_shunt(&["--takeover", "off", "-o", options]);
     let file = mount.at().join("file");
     let made = "f=file; echo text > $f; touch -a -d 2001-02-03 $f; echo > other; sync -f .";
     sh(mount.at(), &format!("{made}; {DROP}")).ok();

@@ -107,7 +107,7 @@ fn survives(mkfs: &[&str], kills: u64) {
     let mut known: Vec<WriterView> = (0..WRITERS).map(|_| WriterView::default()).collect();
     // Each fifth round ends with an unmount, so that e2fsck can check the image.
     for round in 0..kills + kills.div_ceil(4) {
-        let mount = image.by_shunt(&[]);
+        let mount = image.by_shunt(&["--takeover", "off"]);
         let directory = |writer: usize| -> PathBuf { mount.at().join(format!("writer{writer}")) };
         for (writer, known) in known.iter_mut().enumerate() {
             if round == 0 {

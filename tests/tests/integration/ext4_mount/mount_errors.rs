@@ -150,7 +150,7 @@ fn none_where_the_medium_cannot_be_written() {
     requirement!(rustix::process::geteuid().is_root(), "needs root");
     needs_tools!("losetup");
     let image = Image::make(&[], 16).unwrap();
-    let mount = image.by_shunt(&[]);
+    let mount = image.by_shunt(&["--takeover", "off"]);
     fs::write(mount.at().join("file"), b"synced").unwrap();
     File::open(mount.at().join("file")).unwrap().sync_all().unwrap();
     mounts::signal(mount.pid(), Signal::KILL);

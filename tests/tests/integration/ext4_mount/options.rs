@@ -69,7 +69,7 @@ fn changes_are_committed_at_the_age_given() {
     needs_mount!();
     let image = Image::make(&[], 16).unwrap();
     let is_there = |commit: &str| {
-        let mount = image.by_shunt(&["-o", commit]);
+        let mount = image.by_shunt(&["--takeover", "off", "-o", commit]);
         fs::create_dir(mount.at().join(commit)).unwrap();
         std::thread::sleep(pace::seconds(2));
         kill(&mount);
@@ -86,7 +86,7 @@ fn changes_are_committed_at_the_age_given() {
 fn recovery_is_not_left_out_where_it_is_needed() {
     needs_mount!();
     let image = Image::make(&[], 16).unwrap();
-    let mount = image.by_shunt(&[]);
+    let mount = image.by_shunt(&["--takeover", "off"]);
     fs::write(mount.at().join("file"), b"content").unwrap();
     File::open(mount.at().join("file")).unwrap().sync_all().unwrap();
     kill(&mount);

@@ -90,7 +90,7 @@ fn syncs_survive(rounds: usize, options: &[&str]) {
     let mut model = Model::new();
     let mut mount: Option<Mount> = None;
     for round in 0..rounds {
-        let mounted = mount.take().unwrap_or_else(|| image.by_shunt(options));
+        let mounted = mount.take().unwrap_or_else(|| image.by_shunt(&[&["--takeover", "off"], options].concat()));
         let line = run(Command::new("findmnt").args(["-n", "-o", "FSTYPE"]).arg(mounted.at())).ok();
         assert_eq!(line.trim(), "fuseblk.shunt.ext4");
         (0..=rng.below(12)).for_each(|_| change(mounted.at(), &mut model, &mut rng));
@@ -129,7 +129,7 @@ fn a_busy_mount_of_a_killed_daemon_leaves_the_image_free() {
     needs_mount!();
     requirement!(rustix::process::geteuid().is_root(), "needs root");
     let image = Image::make(&[], 32).unwrap();
-    let mount = image.by_shunt(&[]);
+    let mount = image.by_shunt(&["--takeover", "off"]);
     let file = File::create(mount.at().join("file")).unwrap();
     file.sync_all().unwrap();
     assert!(mounts::signal(mount.pid(), Signal::KILL));

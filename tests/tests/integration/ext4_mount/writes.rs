@@ -94,7 +94,7 @@ fn synced_data_survives_a_kill() {
     needs_mount!();
     let image = Image::make(&[], 64).unwrap();
     for round in 0..4 {
-        let mount = image.by_shunt(&[]);
+        let mount = image.by_shunt(&["--takeover", "off"]);
         let dir = mount.at().join(format!("dir{round}"));
         fs::create_dir(&dir).unwrap();
         fs::write(dir.join("file"), vec![round as u8; 300_000]).unwrap();
@@ -127,7 +127,7 @@ fn synced_data_survives_a_kill() {
 fn syncfs_data_is_durable_soon() {
     needs_mount!();
     let image = Image::make(&[], 64).unwrap();
-    let mount = image.by_shunt(&[]);
+    let mount = image.by_shunt(&["--takeover", "off"]);
     for round in 0..3_u8 {
         let mut file = File::create(mount.at().join(round.to_string())).unwrap();
         file.write_all(&[round; 100_000]).unwrap();

@@ -70,7 +70,7 @@ pub fn survives(base: &impl Database, course: &TestRun) -> u32 {
     let kernel = kernel.is_ok();
     let disk = PoweredDisk::new(&made.path());
     let image = Image::of(disk.path());
-    let mount = image.by_shunt(&[]);
+    let mount = image.by_shunt(&["--takeover", "off"]);
     let leaving = LeaveOnDrop(base, mount.at());
     let stop = AtomicBool::new(false);
     let done: Vec<AtomicU64> = (0..base.clients()).map(|_| AtomicU64::new(0)).collect();
