@@ -8,9 +8,9 @@ use shunt_ext4::layout::InodeFlags;
 use shunt_ext4::{NewInodeKind, WriteSource};
 use shunt_fuse::{
     Attributes, Capabilities, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno,
-    Expiry, Fallocate, FileHandle, FileSystem, Handle, IoctlArgs, IoctlReply, LockOwner, Name, NewNode, NodeId,
-    OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameFlags, Request, SetAttributes, StatFs, StatxReply, Whence,
-    WriteArgs, WriteData, XattrReply, XattrSet,
+    Expiry, Fallocate, FileHandle, FileSystem, Handle, IoctlArgs, IoctlReply, LockOwner, Name, NewNode,
+    NodeId, OpenArgs, Opened, ReadArgs, ReleaseArgs, RenameFlags, Request, SetAttributes, StatFs, StatxReply,
+    Whence, WriteArgs, WriteData, XattrReply, XattrSet,
 };
 
 use crate::foreign_data::DataInPages;
@@ -111,7 +111,8 @@ impl FileSystem for Ext4 {
             made => made?,
         };
         let opened = self.opened_mapped(request, &inode, self.opened(request, inode.number, args.flags));
-        let entry = Entry { attributes_expiry: self.expiry(&inode), ..self.entry_with_lookup(request, &inode) };
+        let entry =
+            Entry { attributes_expiry: self.expiry(&inode), ..self.entry_with_lookup(request, &inode) };
         Ok(Created { entry, opened })
     }
 
@@ -136,7 +137,10 @@ impl FileSystem for Ext4 {
         new: NewNode,
     ) -> Result<Entry, Errno> {
         let kind = names::new_inode_kind(&new)?;
-        Ok(self.entry_with_lookup(request, &self.make(request, parent, name.as_bytes(), kind, new.mode, new.umask)?))
+        Ok(self.entry_with_lookup(
+            request,
+            &self.make(request, parent, name.as_bytes(), kind, new.mode, new.umask)?,
+        ))
     }
 
     async fn mkdir(
@@ -321,12 +325,7 @@ impl FileSystem for Ext4 {
         Err(Errno::NOSYS)
     }
 
-    async fn releasedir(
-        &self,
-        _request: &Request<'_>,
-        node: NodeId,
-        args: ReleaseArgs,
-    ) -> Result<(), Errno> {
+    async fn releasedir(&self, _request: &Request<'_>, node: NodeId, args: ReleaseArgs) -> Result<(), Errno> {
         self.closed(self.number(node)?, &ReleaseArgs { flags: 0, ..args });
         Ok(())
     }

@@ -19,7 +19,7 @@ use shunt_fuse::{Errno, Expiry, FileHandle, NodeId, Request};
 
 use crate::Ext4;
 use crate::low_space::LowSpace;
-use crate::opens::{appends, sequence_of, only_writes, rights_of};
+use crate::opens::{appends, only_writes, rights_of, sequence_of};
 
 /// Free bytes that may be unusable for a file: its extent tree needs blocks too, and other files have blocks reserved.
 const UNUSABLE_SPACE_BYTES: u64 = 1 << 20;
@@ -74,7 +74,8 @@ impl WriteErrors {
 
     /// Continues the sequence after the handles of an earlier daemon.
     pub(crate) fn continue_after(&self, handles: impl Iterator<Item = FileHandle>) {
-        let last = handles.map(sequence_of).reduce(|last, next| if last.precedes(next) { next } else { last });
+        let last =
+            handles.map(sequence_of).reduce(|last, next| if last.precedes(next) { next } else { last });
         if let Some(last) = last {
             self.clock.store(last.0 + 1, Ordering::Relaxed);
         }

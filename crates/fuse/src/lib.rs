@@ -52,9 +52,7 @@ mod transport;
 pub use api::*;
 pub use cache::{Completion, Invalidated};
 pub use id::{FileHandle, LockOwner, NodeId, PollHandle, RequestId};
-pub use mounted::{
-    Connected, MountSessionError, Mounted, connect, mount, mount_guarded, reconnect, resume,
-};
+pub use mounted::{Connected, MountSessionError, Mounted, connect, mount, mount_guarded, reconnect, resume};
 pub use negotiate::{
     Config, Negotiated, NegotiationError, PROTOCOL, Profile, Refusal, RingBuffers, Transport,
 };

@@ -46,7 +46,9 @@ impl Programs {
         let elf = PROGRAMS.ok_or(LsmError::Absent)?;
         let mut left_out = LeftOut::new();
         if kernel_version() < (6, 11) {
-            left_out.extend(UNSAFE_BEFORE_6_11.map(|name| (name.to_owned(), "unsafe before Linux 6.11".to_owned())));
+            left_out.extend(
+                UNSAFE_BEFORE_6_11.map(|name| (name.to_owned(), "unsafe before Linux 6.11".to_owned())),
+            );
         }
         let object = match open(elf, &left_out) {
             Ok(object) => object,

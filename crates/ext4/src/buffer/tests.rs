@@ -45,8 +45,15 @@ fn store(blocks: usize) -> (Arc<MemoryDevice>, MetadataCache) {
     let device = Arc::new(MemoryDevice::new(vec![0; blocks << 12]));
     let geometry = geometry(blocks);
     let raw = zerocopy::FromZeros::new_zeroed();
-    let store =
-        MetadataCache::writable(device.clone(), &geometry, RawSuperblock::clone(&raw), None, 0, NO_TRIGGERS, None);
+    let store = MetadataCache::writable(
+        device.clone(),
+        &geometry,
+        RawSuperblock::clone(&raw),
+        None,
+        0,
+        NO_TRIGGERS,
+        None,
+    );
     (device, store)
 }
 

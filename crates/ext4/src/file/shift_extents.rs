@@ -86,13 +86,7 @@ impl Filesystem {
         Ok(None)
     }
 
-    fn shift_piece(
-        &self,
-        inode: &mut Inode,
-        piece: MappedExtent,
-        logical: u32,
-        progress: u64,
-    ) -> Result<()> {
+    fn shift_piece(&self, inode: &mut Inode, piece: MappedExtent, logical: u32, progress: u64) -> Result<()> {
         let moved = MappedExtent { logical, ..piece };
         // After its removal from the map, the extent must find room at its new position.
         self.allocator()?.check(map::CREDITS, ReservedAccess::Reserved)?;

@@ -55,7 +55,9 @@ impl LookupCounts {
                 }
             }
             Err(error) => {
-                tracing::error!("cannot read the lookup counts of the earlier daemon: {error}; open files may be lost");
+                tracing::error!(
+                    "cannot read the lookup counts of the earlier daemon: {error}; open files may be lost"
+                );
             }
         }
         self.memory = Some(memory);

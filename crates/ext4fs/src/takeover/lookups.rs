@@ -139,6 +139,9 @@ mod tests {
         assert_eq!(memory.counts().unwrap(), [(2, 1), (1 << 20, 70_000)]);
         let counted = |request| (0..5).filter(|_| memory.was_counted(request)).count();
         assert_eq!([counted(10), counted(11), counted(12), counted(10)], [3, 0, 1, 0]);
-        assert!(LookupMemory::open(rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap()).is_err());
+        assert!(
+            LookupMemory::open(rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap())
+                .is_err()
+        );
     }
 }

@@ -87,8 +87,7 @@ impl Resumable {
 
     fn operation(&self, request: &Request<'_>) -> Option<Operation> {
         let number = request.first_id();
-        let earlier =
-            if request.is_resend() { self.completed.lock().get(&number).copied() } else { None };
+        let earlier = if request.is_resend() { self.completed.lock().get(&number).copied() } else { None };
         Some(Operation { request: number, slot: self.slots.of_thread()?, earlier })
     }
 }

@@ -205,13 +205,21 @@ fn the_first_packet_settles_what_a_guardian_does() {
     assert!(sealed.apply_first(Some(restart())));
     let stored = |class| Message::Store(Key { class, id: 7 });
     let own = stored(fd_store::DescriptorClass::FileSystem);
-    for message in
-        [mounted(1), Message::Seal, Message::Arm, Message::Upgrade, stored(fd_store::DescriptorClass::State), own]
-    {
+    for message in [
+        mounted(1),
+        Message::Seal,
+        Message::Arm,
+        Message::Upgrade,
+        stored(fd_store::DescriptorClass::State),
+        own,
+    ] {
         let descriptor = std::fs::File::open("/dev/null").unwrap();
         sealed.apply(Some(message), Some(descriptor.into()));
     }
-    assert!(sealed.to_be_continued().is_some() && sealed.upgrade.is_none(), "a program chosen after the seal");
+    assert!(
+        sealed.to_be_continued().is_some() && sealed.upgrade.is_none(),
+        "a program chosen after the seal"
+    );
     let kept: Vec<_> = sealed.descriptors.keys().map(|key| key.class).collect();
     assert_eq!(kept, [fd_store::DescriptorClass::FileSystem], "descriptors stored after the seal");
     assert!(!state::GuardianState::default().apply_first(Some(Message::Serving)));

@@ -102,7 +102,8 @@ fn wait(before: &Stat, now: impl Fn() -> Option<Stat>) -> Option<Stat> {
     let end = Instant::now() + UPGRADE_TIMEOUT;
     while Instant::now() < end {
         match now() {
-            Some(stat) if stat.takeovers > before.takeovers => return Some(stat),
+            // It reports how it took over once it serves.
+            Some(stat) if stat.takeovers > before.takeovers && stat.takeover.is_some() => return Some(stat),
             _ => thread::sleep(POLL_INTERVAL),
         }
     }

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use rustix::fs::OFlags;
 use shunt_fuse::MountSessionError;
-use shunt_fuse::takeover::Takeover;
 use shunt_fuse::mount::{MountError, MountOptions};
+use shunt_fuse::takeover::Takeover;
 
 use crate::files;
 

@@ -90,7 +90,8 @@ fn syncs_survive(rounds: usize, options: &[&str]) {
     let mut model = Model::new();
     let mut mount: Option<Mount> = None;
     for round in 0..rounds {
-        let mounted = mount.take().unwrap_or_else(|| image.by_shunt(&[&["--takeover", "off"], options].concat()));
+        let mounted =
+            mount.take().unwrap_or_else(|| image.by_shunt(&[&["--takeover", "off"], options].concat()));
         let line = run(Command::new("findmnt").args(["-n", "-o", "FSTYPE"]).arg(mounted.at())).ok();
         assert_eq!(line.trim(), "fuseblk.shunt.ext4");
         (0..=rng.below(12)).for_each(|_| change(mounted.at(), &mut model, &mut rng));

@@ -4,14 +4,15 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 use shunt_test_support::cmd::within;
-use shunt_test_support::{needs_mount, requirement};
+use shunt_test_support::{needs_mount, requirement, run_for};
 use shunt_tests::image::Mount;
 use shunt_tests::sys::Shared;
-use shunt_tests::{Image, mounts};
+use shunt_tests::{Image, binary, mounts};
 
 use super::{End, Subject, withstand};
 
@@ -93,5 +94,48 @@ fn what_was_answered_is_kept() {
     assert!(within(Duration::from_secs(5), || free() > before), "the deleted file was not freed");
     drop((writer, mapping));
     assert!(mount.umount().success());
+    image.check();
+}
+
+/// A sandboxed daemon is upgraded to what is installed at the path of its program, and to nothing else.
+#[test]
+fn upgrades_in_place() {
+    needs_mount!();
+    requirement!(rustix::process::geteuid().is_root(), "needs root");
+    let image = Image::make(&[], 64).unwrap();
+    let program = image.aside().join("shunt");
+    let install = |new: &Path| {
+        let copy = image.aside().join("new");
+        fs::copy(new, &copy).unwrap();
+        fs::rename(copy, &program).unwrap();
+    };
+    install(&binary::shunt());
+    let mount = image.by_shunt_already();
+    let mut command = Command::new(&program);
+    command.args(["ext4", "--daemon", "--crashes", "1000000"]).arg(image.path()).arg(mount.at());
+    run_for(20, &mut command).ok();
+    let file = File::create_new(mount.at().join("file")).unwrap();
+    file.write_all_at(b"before", 0).unwrap();
+    let upgrade = |program: &Path| {
+        run_for(60, binary::command(&["upgrade", "--json", "--binary"]).arg(program).arg(mount.at()))
+    };
+    let refused = upgrade(&binary::shunt()).fails();
+    assert!(refused.contains("sandboxed") && refused.contains(program.to_str().unwrap()), "{refused}");
+    let before = mount.server().unwrap();
+    let exe = |pid: u32| fs::metadata(format!("/proc/{pid}/exe")).unwrap().ino();
+    install(&binary::shunt());
+    let report: Value = serde_json::from_str(&upgrade(&program).ok()).unwrap();
+    let after = mount.server().unwrap();
+    assert_eq!((&report["old_pid"], &report["pid"]), (&Value::from(before), &Value::from(after)));
+    assert_eq!(exe(after), fs::metadata(&program).unwrap().ino(), "the old program serves");
+    assert_eq!(fs::read(mount.at().join("file")).unwrap(), b"before");
+    file.write_all_at(b"beyond", 0).unwrap();
+    // A program that does not serve is replaced by the last one that did.
+    install(Path::new("/bin/false"));
+    let failure = upgrade(&program).fails();
+    assert!(failure.contains("did not take over"), "{failure}");
+    assert_eq!(fs::read(mount.at().join("file")).unwrap(), b"beyond");
+    drop(file);
+    mount.umount().ok();
     image.check();
 }

@@ -26,8 +26,8 @@ use super::cache::{Bytes, Lookup};
 use crate::error::{Error, Result};
 use crate::layout::RawSuperblock;
 use layout::{
-    ABORTED_WORD, BLOCK_BITS_WORD, COMMITTED_WORD, INCOMPLETE_WORD, MAGIC, MAGIC_WORD, PUBLISHED_WORD, VERSION,
-    VERSION_WORD,
+    ABORTED_WORD, BLOCK_BITS_WORD, COMMITTED_WORD, INCOMPLETE_WORD, MAGIC, MAGIC_WORD, PUBLISHED_WORD,
+    VERSION, VERSION_WORD,
 };
 
 pub use layout::{MAX_OPERATIONS, SHADOW_WORDS, SharedMemory};

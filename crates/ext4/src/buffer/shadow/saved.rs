@@ -106,7 +106,8 @@ impl Shadow {
                 saved.superblock = Some(SuperblockFields::from_word(words[0].load(Ordering::Relaxed)));
                 continue;
             }
-            let content = || words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
+            let content =
+                || words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
             saved.blocks.push((block, (tag & FREED == 0).then(content)));
         }
         let mut generation = 0;

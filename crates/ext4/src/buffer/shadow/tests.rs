@@ -96,7 +96,8 @@ fn outcomes_are_published_with_the_changes_and_expire() {
 
 #[test]
 fn unusable_memory_is_refused() {
-    let refused = |memory: &SharedMemory, blocks: usize| Shadow::inherit(memory.clone(), &geometry(blocks)).is_err();
+    let refused =
+        |memory: &SharedMemory, blocks: usize| Shadow::inherit(memory.clone(), &geometry(blocks)).is_err();
     let fresh = memory();
     assert!(refused(&fresh, 2048), "memory that nobody prepared");
     let shadow = Shadow::new(fresh.clone(), 12).unwrap();

@@ -168,7 +168,9 @@ fn before_sandbox(dirty: Option<DirtyData>, bequest: Option<Bequest>) -> BeforeS
     Arc::new(move |mount, session| {
         let path = mount.path().display();
         if let Some(Err(error)) = dirty.as_ref().map(|dirty| dirty.attach(mount)) {
-            tracing::info!("cannot limit dirty data of {path}: {error}; close may report ENOSPC instead of write");
+            tracing::info!(
+                "cannot limit dirty data of {path}: {error}; close may report ENOSPC instead of write"
+            );
         }
         if let Some((bequest, takeover)) = bequest.as_ref().zip(session.takeover())
             && let Err(error) = bequest.store(takeover)
@@ -211,9 +213,7 @@ fn open(access: HeldResources, survey: &Survey, wishes: ServeOptions, memory: &M
     let (filesystem, outcomes) = match memory {
         _ if !survey.writable => (image.open_to_read(part)?, Vec::new()),
         (None, _) => (image.open_writable(part)?.map_err(failure)?, Vec::new()),
-        (Some(files), false) => {
-            (image.open_resumable(part, files.changes())?.map_err(failure)?, Vec::new())
-        }
+        (Some(files), false) => (image.open_resumable(part, files.changes())?.map_err(failure)?, Vec::new()),
         (Some(files), true) => image.resume(part, files.changes())?.map_err(failure)?,
     };
     filesystem.discard_freed(wishes.discard);

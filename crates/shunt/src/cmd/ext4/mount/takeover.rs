@@ -100,8 +100,9 @@ impl Inheritance {
     /// One is missing, or is not what this version stores.
     pub fn take(hand_over: &mut HandOver) -> Result<Self> {
         let missing = || failed("cannot take over: the earlier daemon left no image");
-        let unusable =
-            |error: io::Error| failed(format_args!("cannot take over: the earlier daemon left unusable state: {error}"));
+        let unusable = |error: io::Error| {
+            failed(format_args!("cannot take over: the earlier daemon left unusable state: {error}"))
+        };
         let image = hand_over.take(IMAGE).ok_or_else(missing)?;
         let survey = hand_over.take(SURVEY).ok_or_else(missing)?;
         let (survey, source) = read_survey(survey.into()).map_err(unusable)?;
