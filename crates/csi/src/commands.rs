@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use serde::Deserialize;
 use tonic::Code;
 
 use crate::config::Config;
+use crate::inflight::Operation;
 use crate::parameters::VolumePlaces;
 use crate::record_file;
 use crate::secrets::Secrets;
@@ -23,7 +24,7 @@ use crate::status::{self, Result, internal};
 /// Limit of a mount and of an unmount. Orchestrators wait for two minutes.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(100);
 /// Limit of a query. The daemon answers within two seconds, or is hung.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Limit of a daemon's last commit, in seconds; it continues afterwards.
 const UMOUNT_SECONDS: u32 = 60;
 /// Limit of the output of a command that is read.
@@ -116,10 +117,18 @@ impl Commands {
             .is_ok()
     }
 
-    /// The free space of the mount at a path; `None` if it does not answer.
-    pub(crate) fn space(&self, path: &Path) -> Option<Space> {
-        let words = [OsStr::new("__probe"), "--".as_ref(), "statfs".as_ref(), path.as_ref()];
-        let output = self.output(words, QUERY_TIMEOUT).ok()?;
+    /// The free space of the mount at a path; `None` if it does not answer. The query may take for ever, and cannot be ended then: it
+    /// ends `query` when it does.
+    pub(crate) fn space(&self, path: &Path, query: Operation) -> Option<Space> {
+        let mut command = Command::new(&self.config.program);
+        self.set_environment(&mut command);
+        command.args(["__probe", "--", "statfs"]).arg(path).stdout(Stdio::piped()).stderr(Stdio::null());
+        let collect = move |child: &mut Child| {
+            let output = read(child.stdout.take());
+            drop(query);
+            output
+        };
+        let (_, output) = run(&mut command, QUERY_TIMEOUT, collect).ok()?;
         serde_json::from_slice::<std::result::Result<Space, i32>>(&output).ok()?.ok()
     }
 
@@ -193,7 +202,7 @@ impl Commands {
     fn run(&self, command: &mut Command, timeout: Duration) -> Result<Vec<u8>> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let (status, (out, err)) = run(command, timeout, |child| {
-            // The limits are below the size of a pipe times two commands; what is beyond is not read.
+            // A command that writes more than the limit gets EPIPE.
             let err = child.stderr.take();
             let err = thread::spawn(move || read(err));
             (read(child.stdout.take()), err.join().unwrap_or_default())
@@ -219,7 +228,7 @@ impl Commands {
 fn run<T: Send + 'static>(
     command: &mut Command,
     timeout: Duration,
-    collect: impl FnOnce(&mut std::process::Child) -> T + Send + 'static,
+    collect: impl FnOnce(&mut Child) -> T + Send + 'static,
 ) -> Result<(ExitStatus, T)> {
     let program = command.get_program().to_string_lossy().into_owned();
     let mut child =

@@ -2,16 +2,18 @@
 //!
 //! The guard belongs to the work, not to the call: work continues after its caller has hung up.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tonic::Code;
 
 use crate::status::{self, Result};
 
-/// The volumes on which calls are running.
+/// The volumes on which calls are running, with the times at which these began.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct InFlight(Arc<Mutex<HashSet<String>>>);
+pub(crate) struct InFlight(Arc<Mutex<HashMap<String, Instant>>>);
 
 impl InFlight {
     /// Begins a call on a volume.
@@ -19,14 +21,25 @@ impl InFlight {
     /// # Errors
     /// ABORTED if another one is running.
     pub(crate) fn begin(&self, volume_id: &str) -> Result<Operation> {
-        let is_first = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(volume_id.to_owned());
-        if !is_first {
-            return Err(status::new(
-                Code::Aborted,
-                format_args!("another call on the volume {volume_id} is running: try again"),
-            ));
+        match self.running().entry(volume_id.to_owned()) {
+            Entry::Occupied(_) => {
+                return Err(status::new(
+                    Code::Aborted,
+                    format_args!("another call on the volume {volume_id} is running: try again"),
+                ));
+            }
+            Entry::Vacant(none) => drop(none.insert(Instant::now())),
         }
         Ok(Operation { set: self.clone(), volume_id: volume_id.to_owned() })
+    }
+
+    /// How long a call on a volume has been running; `None` if there is none.
+    pub(crate) fn running_for(&self, volume_id: &str) -> Option<Duration> {
+        self.running().get(volume_id).map(Instant::elapsed)
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -39,7 +52,7 @@ pub(crate) struct Operation {
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        self.set.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.volume_id);
+        self.set.running().remove(&self.volume_id);
     }
 }
 
@@ -53,6 +66,7 @@ mod tests {
         let first = calls.begin("a").unwrap();
         assert_eq!(calls.begin("a").unwrap_err().code(), Code::Aborted);
         let _other = calls.begin("b").unwrap();
+        assert!(calls.running_for("a").is_some() && calls.running_for("c").is_none());
         drop(first);
         calls.begin("a").unwrap();
     }

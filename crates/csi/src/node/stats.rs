@@ -1,7 +1,7 @@
 //! NodeGetVolumeStats: free space, and whether a daemon serves the volume.
 
 use super::NodeService;
-use crate::commands::Space;
+use crate::commands::{QUERY_TIMEOUT, Space};
 use crate::mount_table;
 use crate::proto::{
     NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, Unit, VolumeCondition, VolumeUsage,
@@ -23,7 +23,6 @@ impl NodeService {
         let path = request::path("volume_path", &request.volume_path).map_err(|_| no_volume())?;
         let mount = mount_table::at(&path)?.ok_or_else(no_volume)?;
         let staged = mount_table::at(&stage.staging_path)?;
-        let _query = self.queries.begin(id)?;
         if staged.as_ref().is_some_and(|staged| staged.dev != mount.dev) {
             return Ok(abnormal("this path shows a file system whose daemon has died: delete the pod"));
         }
@@ -33,7 +32,10 @@ impl NodeService {
         if !self.commands.is_served(&stage.staging_path) {
             return Ok(abnormal("no daemon serves the volume: the next pod that uses it starts one"));
         }
-        match self.commands.space(&path) {
+        if self.queries.running_for(id).is_some_and(|time| time > QUERY_TIMEOUT) {
+            return Ok(abnormal("the volume does not answer"));
+        }
+        match self.commands.space(&path, self.queries.begin(id)?) {
             Some(space) => Ok(NodeGetVolumeStatsResponse {
                 usage: usage(space),
                 volume_condition: Some(VolumeCondition {
