@@ -38,7 +38,7 @@ const LISTS: [&str; 2] = ["uidMap", "gidMap"];
 /// The key that names the kind.
 pub(crate) const KIND: &str = "kind";
 
-/// What is mounted. It has no secrets, and is stored.
+/// The mount of a volume. It has no secrets, and is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(crate) enum MountSpec {
@@ -62,7 +62,7 @@ pub(crate) enum MountSpec {
     },
 }
 
-/// Where the files of volumes are.
+/// The places of a volume's files on this node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VolumePlaces<'a> {
     /// The cache directory.
@@ -145,7 +145,7 @@ fn option(name: &str, value: impl AsRef<std::ffi::OsStr>) -> OsString {
     word
 }
 
-/// What a storage class asks for.
+/// The kind of volume that a storage class asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProvisionSpec {
     /// A directory below the base directory.

@@ -16,7 +16,7 @@ pub(crate) struct Stage {
     pub(crate) volume_id: String,
     /// Path of the mount.
     pub(crate) staging_path: PathBuf,
-    /// What is mounted.
+    /// The source of the mount.
     pub(crate) spec: MountSpec,
     /// No changes are possible.
     pub(crate) read_only: bool,

@@ -98,7 +98,7 @@ impl Node {
         assert!(line.contains("serves the node node-1"), "{line:?}: {}", self.log());
     }
 
-    /// What the plugins have logged.
+    /// The log of the plugins.
     fn log(&self) -> String {
         fs::read_to_string(self.path("plugin.log")).unwrap_or_default()
     }

@@ -120,7 +120,7 @@ fn an_upgrade_of_the_plugin_upgrades_mounts() {
     open.write_all(b"one ").unwrap();
     let before = node.stat(&volume);
     node.end_container();
-    // What follows the sections of a binary is not loaded.
+    // Bytes behind the sections of a binary are not loaded.
     let newer = node.path("newer");
     shunt_test_support::copy_program(&node.program, &newer);
     OpenOptions::new().append(true).open(&newer).unwrap().write_all(b"newer").unwrap();
