@@ -12,6 +12,8 @@ use crate::args::{
     BenchArgs, CacheArg, Expanded, Ext4Args, KillprivArg, LogArgs, LsmArg, MountArgs, PassthroughArg,
     SurveyArgs, VolumeCommand, WebArgs, expand, ids,
 };
+#[cfg(feature = "csi")]
+use crate::args::{CsiArgs, CsiMountArgs};
 use crate::error::Result;
 use crate::top::{MAX_INTERVAL, MIN_INTERVAL, SortKey};
 
@@ -102,6 +104,15 @@ Examples:
   shunt web --allow-changes                      also resolve conflicts, restore versions, pin files, invite nodes
   shunt web --registry notes=/srv/notes.nodes    the nodes of a volume whose gateway has this registry
   ssh -t -L 9550:127.0.0.1:9550 HOST shunt web   the mounts of another machine; open the link in a browser here";
+
+#[cfg(feature = "csi")]
+const CSI_EXAMPLES: &str = "\
+Examples:
+  shunt csi --endpoint unix:///run/shunt-csi.sock --node-id $(hostname)
+  shunt csi --endpoint unix:///var/lib/kubelet/plugins/csi.shunt.dev/csi.sock --node-id node-1 --host-namespaces \\
+      --provision-dir /var/lib/shunt/csi
+
+Signals: SIGTERM and SIGINT end the plugin. The mounts stay, and the next plugin with the same --state-dir knows them.";
 
 const UPGRADE_EXAMPLES: &str = "\
 Examples:
@@ -195,6 +206,14 @@ pub enum Command {
     #[command(after_help = WEB_EXAMPLES)]
     Web(WebArgs),
 
+    /// Serve mirrors and volumes to the pods of this node: a plugin of the Container Storage Interface (CSI)
+    ///
+    /// The plugin starts a daemon for each volume, outside of its own container, so that its end, restart or upgrade is not noticed by pods.
+    /// A plugin with another version hands the mounts over to it when it starts. Manifests for Kubernetes are in contrib/kubernetes.
+    #[cfg(feature = "csi")]
+    #[command(after_help = CSI_EXAMPLES)]
+    Csi(CsiArgs),
+
     /// Check this machine: kernel features, privileges, limits, dead mounts, disk space
     ///
     /// Says for each finding which file systems it affects, and the command that fixes it. Changes nothing.
@@ -233,6 +252,11 @@ pub enum Command {
         #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
         rest: Vec<OsString>,
     },
+
+    /// Starts a daemon for the CSI plugin
+    #[cfg(feature = "csi")]
+    #[command(name = "__csi-mount", hide = true)]
+    CsiMount(CsiMountArgs),
 
     /// Inspects an image before it is mounted
     #[command(name = "__survey", hide = true)]

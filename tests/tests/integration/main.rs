@@ -10,6 +10,7 @@ mod cli;
 mod coherent;
 mod common_programs;
 mod concurrency;
+mod csi;
 mod direct_writes;
 mod directories;
 mod doctor;

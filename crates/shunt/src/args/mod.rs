@@ -3,6 +3,8 @@
 mod bench;
 mod busy_poll;
 mod cache;
+#[cfg(feature = "csi")]
+mod csi;
 mod data;
 mod ext4;
 mod foreign;
@@ -25,6 +27,8 @@ mod web;
 pub use bench::BenchArgs;
 pub use busy_poll::BusyPollArg;
 pub use cache::CacheArg;
+#[cfg(feature = "csi")]
+pub use csi::{CsiArgs, CsiMountArgs, DetachArg};
 pub use data::DataArg;
 pub use ext4::{ErrorsArg, Ext4Args, Ext4Command, Ext4MountArgs, ImageArgs, LocationArgs, SurveyArgs};
 pub use gateway::{InviteArgs, JoinArgs, NodesCommand, ServeArgs, ServedArgs};

@@ -3,6 +3,8 @@
 mod bench;
 mod bugreport;
 mod completions;
+#[cfg(feature = "csi")]
+mod csi;
 mod doctor;
 mod ext4;
 mod guardian;
@@ -48,6 +50,10 @@ pub fn run(command: Command, argv: &[OsString]) -> Result<ExitCode> {
         Command::Metrics(args) => metrics::run(&args)?,
         Command::Bench(args) => bench::run(&args)?,
         Command::Web(args) => web::run(&args)?,
+        #[cfg(feature = "csi")]
+        Command::Csi(args) => return csi::run(&args),
+        #[cfg(feature = "csi")]
+        Command::CsiMount(args) => return csi::mount_helper::run(&args),
         Command::Doctor(args) => return doctor::run(&args),
         Command::Bugreport(args) => bugreport::run(&args)?,
         Command::InstallHelpers(args) => install_helpers::run(&args)?,
