@@ -59,7 +59,7 @@ impl Map {
     /// # Errors
     /// The file is empty, not of whole words, or not sealed.
     pub fn open_any(file: OwnedFd) -> io::Result<Self> {
-        let size = rustix::fs::fstat(&file)?.st_size.cast_unsigned();
+        let size = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
         Self::open(file, usize::try_from(size / size_of::<u64>() as u64).unwrap_or(0))
     }
 

@@ -40,7 +40,7 @@ const SUPERBLOCK_FIELDS: u64 = u64::MAX;
 const FREED: u64 = 1;
 
 /// An operation whose outcome a successor finds, because it must not be executed twice. Its handles that
-/// [record](super::Handle::record) a value publish it together with their changes.
+/// record a value publish it together with their changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
     /// Identifies the operation: not 0, and never used for another one.
