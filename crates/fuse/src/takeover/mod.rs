@@ -97,6 +97,20 @@ impl Takeover {
         Ok(Self::new(guardian, state, 0, Vec::new(), None))
     }
 
+    /// Makes the state of a new session with the kernel of a guest, whose connection the guardian holds already.
+    #[cfg(feature = "virtiofs")]
+    pub(crate) fn begin_guest(guardian: Arc<Guardian>, negotiated: &Negotiated) -> Result<Self, BeginError> {
+        let state = TakeoverState::create(negotiated)?;
+        guardian.store(STATE, state.as_fd())?;
+        Ok(Self::new(guardian, state, 0, Vec::new(), None))
+    }
+
+    /// Reports whether an earlier server left the state of a session.
+    #[cfg(feature = "virtiofs")]
+    pub(crate) fn is_stored(held: &StoredDescriptors) -> bool {
+        held.contains_key(&STATE)
+    }
+
     /// Restores the state of a session that another server began.
     pub(crate) fn resume(
         guardian: Arc<Guardian>,
