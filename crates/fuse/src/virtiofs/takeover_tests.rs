@@ -123,7 +123,9 @@ fn play_the_server() {
         std::mem::forget(guardian);
         (connections, 0)
     };
-    std::fs::write(directory.join("takeovers"), takeovers.to_string()).unwrap();
+    let (written, shown) = (directory.join("takeovers.new"), directory.join("takeovers"));
+    std::fs::write(&written, takeovers.to_string()).unwrap();
+    std::fs::rename(written, shown).unwrap();
     if takeovers < variable("SHUNT_TEST_KILLS").parse().unwrap() {
         let step = STEPS[variable("SHUNT_TEST_STEP").parse::<usize>().unwrap()];
         // Requests before the first kill: INIT among them at times.
