@@ -232,7 +232,7 @@ mod tests {
         let path = PathBuf::from(OsString::from_vec(b"/a \xff".to_vec()));
         for message in [
             Message::Pending { token: 1, before: other, path: path.clone() },
-            Message::Mounted { token: u32::MAX, mark, path },
+            Message::Mounted { token: u32::MAX, mark, path: path.clone() },
             Message::Release { token: 3 },
             Message::Store(Key { class: DescriptorClass::Device, id: 7 }),
             Message::Remove(Key { class: DescriptorClass::FileSystem, id: u64::MAX }),
@@ -244,7 +244,7 @@ mod tests {
             Message::UnmountOnly,
             Message::Arm,
             Message::Seal,
-            Message::Guest { token: 1, path: path.clone() },
+            Message::Guest { token: 1, path },
             Message::Confine,
             Message::EndSession,
         ] {

@@ -276,8 +276,19 @@ impl Machine {
         rustix::io::write(&self.kick, &1_u64.to_ne_bytes()).unwrap();
     }
 
-    /// Waits for a notification, and takes all replies: slot, operation and error of each.
+    /// Waits for replies, and takes all there are: slot, operation and error of each.
     fn replies(&mut self) -> Vec<(u16, Operation, i32)> {
+        loop {
+            let replies = self.notified();
+            // After a takeover the guest is notified in any case.
+            if !replies.is_empty() {
+                return replies;
+            }
+        }
+    }
+
+    /// Waits for a notification, and takes the replies that it announces.
+    fn notified(&mut self) -> Vec<(u16, Operation, i32)> {
         let limit = shunt_test_support::pace::seconds(10);
         let timeout = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: 0 };
         let polled = poll(&mut [PollFd::new(&self.call, PollFlags::IN)], Some(&timeout)).unwrap();
