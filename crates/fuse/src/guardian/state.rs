@@ -238,3 +238,84 @@ impl GuardianState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guardian::fd_store::Key;
+    use crate::mount::MountIdentity;
+
+    fn null() -> Option<OwnedFd> {
+        std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
+    }
+
+    /// The state of a guardian whose server serves a guest, sandboxed.
+    fn confined() -> GuardianState {
+        let mut state = GuardianState::default();
+        assert!(state.apply_first(Some(Message::Restart { crashes: 5, arguments: vec!["shunt".into()] })));
+        for message in [Message::Guest { token: 0, path: "/socket".into() }, Message::Arm, Message::Confine] {
+            state.apply(Some(message), None);
+        }
+        state
+    }
+
+    #[test]
+    fn a_server_of_a_guest_may_store_files_of_its_session_only() {
+        let mut state = confined();
+        for class in 0..6 {
+            let class = DescriptorClass::from_number(class).unwrap();
+            state.apply(Some(Message::Store(Key { class, id: 7 })), null());
+        }
+        let mut classes: Vec<_> = state.descriptors.keys().map(|key| key.class).collect();
+        classes.sort_unstable();
+        assert_eq!(classes, [DescriptorClass::State, DescriptorClass::FileSystem, DescriptorClass::Node]);
+        state.apply(Some(Message::EndSession), None);
+        assert!(state.descriptors.is_empty());
+    }
+
+    #[test]
+    fn a_server_of_a_guest_starts_no_program_and_has_no_mount_removed() {
+        let mut state = confined();
+        let mark = MountIdentity {
+            id: crate::mount::MountId::Reusable(1),
+            old_id: 1,
+            dev: crate::mount::Dev { major: 0, minor: 1 },
+        };
+        for message in [
+            Message::Upgrade,
+            Message::Mounted { token: 1, mark, path: "/".into() },
+            Message::Pending { token: 2, before: mark, path: "/".into() },
+            Message::Guest { token: 3, path: "/other".into() },
+            Message::Restart { crashes: 5, arguments: vec!["other".into()] },
+        ] {
+            state.apply(Some(message), null());
+        }
+        assert!(state.upgrade.is_none());
+        assert_eq!((state.mounts.len(), state.path()), (1, "/socket".into()));
+        assert_eq!(state.restart, Some((5, vec!["shunt".into()])));
+        assert!(state.to_be_continued().is_some());
+        state.apply(Some(Message::Ending), None);
+        assert!(state.to_be_continued().is_none());
+    }
+
+    #[test]
+    fn the_files_of_a_guest_are_limited() {
+        let mut state = confined();
+        let key = |id| Key { class: DescriptorClass::FileSystem, id };
+        // Descriptors are scarce in a test; what counts is their number.
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        rustix::process::setrlimit(
+            rustix::process::Resource::Nofile,
+            rustix::process::Rlimit { current: limit.maximum, ..limit },
+        )
+        .unwrap();
+        for id in 0..MAX_GUEST_DESCRIPTORS as u64 + 3 {
+            let Some(file) = null() else { return };
+            state.apply(Some(Message::Store(key(id))), Some(file));
+        }
+        assert_eq!(state.descriptors.len(), MAX_GUEST_DESCRIPTORS);
+        state.apply(Some(Message::Remove(key(0))), None);
+        state.apply(Some(Message::Store(key(1 << 40))), null());
+        assert!(state.descriptors.contains_key(&key(1 << 40)), "there is room again");
+    }
+}

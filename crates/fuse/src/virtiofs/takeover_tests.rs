@@ -23,6 +23,7 @@ use crate::guardian::relay_message::{Message, Request as VhostRequest};
 use crate::guardian::{Guardian, HandOver, Restart, main};
 use crate::mount::tests::{my_role, role};
 use crate::transport::virtio::crash_point::{Step, armed};
+use crate::transport::virtio::inflight;
 use crate::{Attributes, Entry, Errno, Expiry, Name, NewNode, NodeId, Profile, RenameFlags, Request};
 
 const GUARDIAN: &str = concat!(module_path!(), "::play_the_guardian");
@@ -157,6 +158,12 @@ struct Machine {
     pending: BTreeMap<u16, (u64, Operation)>,
 }
 
+/// Maps the guest's memory.
+fn map(file: &File) -> GuestMemoryMmap {
+    let file = FileOffset::new(file.try_clone().unwrap(), 0);
+    GuestMemoryMmap::from_ranges_with_files([(GuestAddress(0), MEMORY_BYTES as usize, Some(file))]).unwrap()
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Operation {
     Init,
@@ -186,6 +193,15 @@ impl Machine {
         }
     }
 
+    /// Makes a machine with a copy of the memory, and the same requests in flight.
+    fn copy(&self) -> Self {
+        let file = File::from(copy_of(&self.file.try_clone().unwrap().into()));
+        let memory = map(&file);
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let emulator = self.emulator.try_clone().unwrap();
+        Self { emulator, memory, file, kick: event(), call: event(), pending: self.pending.clone(), ..*self }
+    }
+
     fn tell(&self, request: VhostRequest, body: Vec<u8>, files: Vec<OwnedFd>) {
         Message::new(request, body, files).send(self.emulator.as_fd()).unwrap();
     }
@@ -197,18 +213,39 @@ impl Machine {
 
     /// Sets up queue 1 as QEMU does, which knows nothing of requests in flight.
     fn set_up(&self) {
+        self.set_up_features(1);
+        self.start_queue(0);
+    }
+
+    /// Sets up queue 1 as cloud-hypervisor does, which keeps the memory for requests in flight itself. Returns that memory.
+    fn set_up_with_inflight(&self) -> Message {
+        self.set_up_features(1 | 1 << 12);
+        let mut wanted = vec![0; 16];
+        wanted.extend([2, ENTRIES].map(u16::to_le_bytes).concat());
+        wanted.extend([0; 4]);
+        let memory = self.ask(VhostRequest::GetInflightFd, wanted);
+        assert_eq!(memory.files.len(), 1);
+        self.set_inflight(&memory);
+        self.start_queue(0);
+        memory
+    }
+
+    fn set_inflight(&self, memory: &Message) {
+        let files = vec![memory.files[0].try_clone().unwrap()];
+        self.tell(VhostRequest::SetInflightFd, memory.body.clone(), files);
+    }
+
+    fn set_up_features(&self, chosen: u64) {
         let offered = self.ask(VhostRequest::GetFeatures, Vec::new()).number().unwrap();
         let protocol = self.ask(VhostRequest::GetProtocolFeatures, Vec::new()).number().unwrap();
         assert_ne!(protocol & 1 << 12, 0, "requests in flight are tracked");
-        // Several queues, and nothing else.
-        self.tell(VhostRequest::SetProtocolFeatures, 1_u64.to_le_bytes().to_vec(), Vec::new());
+        self.tell(VhostRequest::SetProtocolFeatures, chosen.to_le_bytes().to_vec(), Vec::new());
         self.tell(VhostRequest::SetOwner, Vec::new(), Vec::new());
         let features = 1_u64 << 32 | 1 << 30;
         assert_eq!(offered & features, features);
         self.tell(VhostRequest::SetFeatures, features.to_le_bytes().to_vec(), Vec::new());
         let numbers = [1, 0, MEMORY_BYTES, EMULATOR_ADDRESS, 0].map(u64::to_le_bytes).concat();
         self.tell(VhostRequest::SetMemTable, numbers, vec![self.file.try_clone().unwrap().into()]);
-        self.start_queue(0);
     }
 
     fn start_queue(&self, base: u32) {
@@ -461,6 +498,98 @@ fn killed_before_the_record_is_complete() {
 #[test]
 fn killed_before_the_guest_is_notified() {
     survives(Step::Notify);
+}
+
+/// The emulator keeps the memory for requests in flight itself.
+#[test]
+fn killed_with_the_memory_of_the_emulator() {
+    if my_role().is_some() {
+        return;
+    }
+    let servers = Servers::start(2, 5);
+    let mut machine = servers.machine();
+    let memory = machine.set_up_with_inflight();
+    machine.submit(0, Operation::Init);
+    assert_eq!(machine.replies(), [(0, Operation::Init, 0)]);
+    let expected = run(&mut machine, 10);
+    assert_eq!((servers.names(), servers.takeovers()), (expected, 5));
+    let mut version = [0; 2];
+    let of_queue = inflight::version_offset(1, ENTRIES);
+    rustix::io::pread(&memory.files[0], &mut version, of_queue).unwrap();
+    assert_eq!(version, [1, 0], "it was used");
+}
+
+/// Without a guardian, the emulator connects to another server, which gets the requests in flight but not the session.
+#[test]
+fn an_emulator_that_reconnects_gets_all_its_requests_answered() {
+    if my_role().is_some() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let serve = |name: &str| {
+        let socket = directory.path().join(name);
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (entered, leave) = (directory.path().join("entered"), directory.path().join("leave"));
+        let fs = move || Ok(Slow { entered: entered.clone(), leave: leave.clone() });
+        let config = Config::new(Profile::Passthrough).threads(2, 2);
+        let server = Server::new(config, fs, |_| {});
+        let stop = server.stop();
+        let thread = std::thread::spawn(move || server.serve(listener).unwrap());
+        (socket, stop, thread)
+    };
+    let (socket, first, first_thread) = serve("first");
+    let mut machine = Machine::connect(&socket);
+    let memory = machine.set_up_with_inflight();
+    machine.submit(0, Operation::Init);
+    assert_eq!(machine.replies(), [(0, Operation::Init, 0)]);
+    machine.submit(1, Operation::Make("one".into()));
+    while !directory.path().join("entered").exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // The memory as it is when the server is killed now; this one goes on in a copy of its own.
+    let (copy, queue) = (machine.copy(), copy_of(&memory.files[0]));
+    let (socket, second, second_thread) = serve("second");
+    let mut machine = Machine { emulator: UnixStream::connect(socket).unwrap(), ..copy };
+    machine.set_up_features(1 | 1 << 12);
+    machine.set_inflight(&Message::new(memory.request, memory.body.clone(), vec![queue]));
+    // As cloud-hypervisor does, the index of the available ring: the record is to be believed.
+    machine.start_queue(machine.available.into());
+    assert_eq!(machine.replies(), [(1, Operation::Make("one".into()), -libc::ENOTCONN)]);
+    machine.submit(2, Operation::Init);
+    assert_eq!(machine.replies(), [(2, Operation::Init, 0)]);
+    std::fs::write(directory.path().join("leave"), "").unwrap();
+    machine.submit(3, Operation::Make("two".into()));
+    assert_eq!(machine.replies(), [(3, Operation::Make("two".into()), 0)]);
+    for (stop, thread) in [(first, first_thread), (second, second_thread)] {
+        stop.stop();
+        thread.join().unwrap();
+    }
+}
+
+/// A file system in which a request waits.
+struct Slow {
+    entered: PathBuf,
+    leave: PathBuf,
+}
+
+impl FileSystem for Slow {
+    async fn mkdir(&self, _: &Request<'_>, _: NodeId, _: Name<'_>, _: NewNode) -> Result<Entry, Errno> {
+        std::fs::write(&self.entered, "").unwrap();
+        while !self.leave.exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let attributes = Attributes { ino: 2, mode: 0o040_755, nlink: 2, ..Attributes::default() };
+        Ok(Entry::new(NodeId(2), attributes, Expiry::FOREVER))
+    }
+}
+
+/// Copies a memory file.
+fn copy_of(file: &OwnedFd) -> OwnedFd {
+    let copy = rustix::fs::memfd_create("copy", MemfdFlags::CLOEXEC).unwrap();
+    let mut content = vec![0; rustix::fs::fstat(file).unwrap().st_size as usize];
+    assert_eq!(rustix::io::pread(file, &mut content, 0), Ok(content.len()));
+    assert_eq!(rustix::io::pwrite(&copy, &content, 0), Ok(content.len()));
+    copy
 }
 
 /// The emulator resets its device, as at a reboot of the guest, between two servers.
