@@ -44,7 +44,10 @@ pub(crate) struct Key {
     pub(crate) id: u64,
 }
 
+/// Key of the state of a session.
+pub(crate) const SESSION_STATE: Key = Key { class: DescriptorClass::State, id: 0 };
 /// Key of the socket on which emulators connect.
+#[cfg(feature = "virtiofs")]
 pub(crate) const GUEST_LISTENER: Key = Key { class: DescriptorClass::Guest, id: 0 };
 /// Key of the socket from which a server receives the connections of emulators.
 pub(crate) const GUEST_CONNECTIONS: Key = Key { class: DescriptorClass::Guest, id: 1 };

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+#[cfg(feature = "virtiofs")]
+use super::fd_store::SESSION_STATE;
 use super::fd_store::{DescriptorClass, Key, StoredDescriptors};
 use super::log::now;
 use super::record::Record;
@@ -130,7 +132,7 @@ impl HandOver {
     /// Reports whether a guest had mounted the file system of the last server: there is a session to continue.
     #[cfg(feature = "virtiofs")]
     pub fn has_session(&self) -> bool {
-        crate::takeover::Takeover::is_stored(&self.descriptors)
+        self.descriptors.contains_key(&SESSION_STATE)
     }
 
     /// Makes the guardian accept only what the server of a guest needs from here on: the state of its session and a limited number

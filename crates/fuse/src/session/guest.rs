@@ -11,7 +11,7 @@ use shunt_fuse_abi::{InHeader, InitIn, Opcode, ParseContext, Wire};
 
 use super::{Agreed, Connection, Handle, Session, TransportInUse};
 use crate::guardian::Guardian;
-use crate::guardian::fd_store::StoredDescriptors;
+use crate::guardian::fd_store::{SESSION_STATE, StoredDescriptors};
 use crate::negotiate::{Circumstances, Outcome, negotiate};
 use crate::negotiate::{Config, Negotiated, NegotiationError, Transport};
 use crate::session::FileSystem;
@@ -61,7 +61,7 @@ impl<F: FileSystem> Guest<F> {
         mut held: StoredDescriptors,
         takeovers: u32,
     ) -> Result<(), NegotiationError> {
-        let Some(guardian) = self.guardian.get().filter(|_| Takeover::is_stored(&held)) else {
+        let Some(guardian) = self.guardian.get().filter(|_| held.contains_key(&SESSION_STATE)) else {
             return Ok(());
         };
         let (takeover, mut negotiated) = Takeover::resume(guardian.clone(), &mut held, Vec::new(), takeovers)

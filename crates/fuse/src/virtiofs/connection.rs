@@ -231,7 +231,7 @@ impl<H: Handler> VhostUserBackendReqHandlerMut for Connection<H> {
         let queue = self.queue(index as usize)?;
         queue.ring.set_queue_ready(false);
         (queue.kick, queue.worker) = (None, None);
-        // What an earlier daemon took and did not return.
+        // Requests that an earlier daemon took and did not return.
         let set = vmm_sys_util::epoll::EventSet::IN;
         let _ = device.handle_event(0, set, std::slice::from_ref(&queue.ring), index as usize);
         device.stop_vring(index).map_err(Error::ReqHandlerError)?;

@@ -112,7 +112,7 @@ fn play_the_server() {
     let (connections, takeovers) = if is_successor {
         let hand_over = HandOver::receive().unwrap();
         let takeovers = hand_over.takeovers();
-        let fs = hand_over.has_session().then(|| Directories(served));
+        let fs = hand_over.has_session().then_some(Directories(served));
         hand_over.confine_guardian().unwrap();
         (server.resume(fs, hand_over).unwrap(), takeovers)
     } else {

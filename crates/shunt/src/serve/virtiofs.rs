@@ -35,7 +35,7 @@ pub struct MountLabel {
     pub cache: String,
 }
 
-/// What this daemon serves, for statistics.
+/// The guest that this daemon serves, for statistics.
 #[derive(Clone)]
 struct Running(Arc<RunningState>);
 

@@ -1,5 +1,5 @@
-//! What an emulator told about its device, as the messages that tell it to another daemon: one for each setting, in the order in
-//! which a daemon needs them.
+//! The settings of an emulator's device, as the messages that set up another daemon: one for each setting, in the order in which a
+//! daemon needs them.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
