@@ -34,6 +34,9 @@ use record::{INFLIGHT_SHMFD, Record, forget_queue};
 /// Timeout for a daemon that closed its connection to exit. If it stays, it refused the emulator.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Pause after a connection could not be accepted, for lack of descriptors for example.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The guardian's handle on its relay.
 #[derive(Debug, Clone)]
 pub(super) struct Relay(Arc<Shared>);
@@ -94,8 +97,14 @@ struct State {
 
 impl State {
     fn run(&mut self, listener: &UnixListener) {
-        while let Ok((emulator, _)) = listener.accept() {
-            self.serve(&emulator);
+        loop {
+            match listener.accept() {
+                Ok((emulator, _)) => self.serve(&emulator),
+                Err(error) => {
+                    log(&format!("cannot accept the connection of an emulator: {error}"));
+                    thread::sleep(ACCEPT_RETRY_INTERVAL);
+                }
+            }
         }
     }
 
