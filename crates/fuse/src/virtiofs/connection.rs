@@ -246,7 +246,12 @@ impl<H: Handler> VhostUserBackendReqHandlerMut for Connection<H> {
     }
 
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        self.queue(index.into())?.ring.set_call(file);
+        let queue = self.queue(index.into())?;
+        queue.ring.set_call(file);
+        if queue.is_started {
+            // Replies may have been published before there was a way to say so.
+            self.device.notify(index.into());
+        }
         Ok(())
     }
 
