@@ -17,6 +17,9 @@ pub(crate) enum DescriptorClass {
     FileSystem = 3,
     /// An inode of the file system, by its node id.
     Node = 4,
+    /// The sockets of a guest's device: the one on which emulators connect (id 0), and the one from which a server receives the
+    /// connections (id 1).
+    Guest = 5,
 }
 
 impl DescriptorClass {
@@ -27,6 +30,7 @@ impl DescriptorClass {
             DescriptorClass::Log,
             DescriptorClass::FileSystem,
             DescriptorClass::Node,
+            DescriptorClass::Guest,
         ]
         .into_iter()
         .find(|class| *class as u32 == number)
@@ -39,6 +43,14 @@ pub(crate) struct Key {
     pub(crate) class: DescriptorClass,
     pub(crate) id: u64,
 }
+
+/// Key of the state of a session.
+pub(crate) const SESSION_STATE: Key = Key { class: DescriptorClass::State, id: 0 };
+/// Key of the socket on which emulators connect.
+#[cfg(feature = "virtiofs")]
+pub(crate) const GUEST_LISTENER: Key = Key { class: DescriptorClass::Guest, id: 0 };
+/// Key of the socket from which a server receives the connections of emulators.
+pub(crate) const GUEST_CONNECTIONS: Key = Key { class: DescriptorClass::Guest, id: 1 };
 
 /// Stored descriptors by key.
 pub(crate) type StoredDescriptors = BTreeMap<Key, OwnedFd>;

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+#[cfg(feature = "virtiofs")]
+use super::fd_store::SESSION_STATE;
 use super::fd_store::{DescriptorClass, Key, StoredDescriptors};
 use super::log::now;
 use super::record::Record;
@@ -14,7 +16,7 @@ use super::service_manager::{DescriptorStore, ManagedLink, StoreContent};
 use super::wire::{MAX_PACKET_BYTES, Message};
 use super::{Cause, Guardian, GuardianError, Link, Watch, seqpacket};
 use crate::id::NodeId;
-use crate::mount::MountPoint;
+use crate::mount::{Dev, MountId, MountIdentity, MountPoint};
 
 /// Everything that a successor receives from the guardian in order to continue the session.
 #[derive(Debug)]
@@ -48,6 +50,9 @@ impl HandOver {
                 (Some(Message::Store(key)), Some(descriptor)) => drop(held.insert(key, descriptor)),
                 (Some(Message::Mounted { token, mark, path }), _) => {
                     mounted = Some((Watch(token), MountPoint::new(path, mark)));
+                }
+                (Some(Message::Guest { token, path }), _) => {
+                    mounted = Some((Watch(token), MountPoint::new(path, NO_MOUNT)));
                 }
                 (Some(Message::Go { takeovers, oom_score, gone_since, cause }), _) => {
                     break (takeovers, oom_score, gone_since, cause);
@@ -122,6 +127,23 @@ impl HandOver {
     /// Returns the mount to serve.
     pub fn mount_point(&self) -> &MountPoint {
         &self.mount
+    }
+
+    /// Reports whether a guest had mounted the file system of the last server: there is a session to continue.
+    #[cfg(feature = "virtiofs")]
+    pub fn has_session(&self) -> bool {
+        self.descriptors.contains_key(&SESSION_STATE)
+    }
+
+    /// Makes the guardian accept only what the server of a guest needs from here on: the state of its session and a limited number
+    /// of files. Call it before this process reads anything from the guest.
+    ///
+    /// # Errors
+    ///
+    /// The guardian process has exited.
+    #[cfg(feature = "virtiofs")]
+    pub fn confine_guardian(&self) -> Result<(), GuardianError> {
+        self.guardian.confine()
     }
 
     /// Returns the number of this takeover of the mount, counted from 1.
@@ -207,6 +229,10 @@ fn may_continue(record: &mut Record, arguments: &[OsString], crashes: u32) -> Re
     record.write_header().map_err(|error| format!("its record cannot be written: {error}"))?;
     Ok(cause)
 }
+
+/// The identity of what a guest's device has instead of a mount.
+const NO_MOUNT: MountIdentity =
+    MountIdentity { id: MountId::Reusable(0), old_id: 0, dev: Dev { major: 0, minor: 0 } };
 
 const NOT_A_GUARDIAN: GuardianError = GuardianError::NoHandOver("standard input is not a guardian's socket");
 

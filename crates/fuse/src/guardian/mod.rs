@@ -24,6 +24,8 @@ mod hand_over;
 mod log;
 mod process;
 mod record;
+#[cfg(feature = "virtiofs")]
+mod relay;
 mod removal;
 mod seqpacket;
 mod service_manager;
@@ -49,6 +51,10 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, shutd
 pub use exit_watch::run_on_own_mount;
 pub use hand_over::{HandOver, Inherited};
 pub use process::main;
+#[cfg(feature = "virtiofs")]
+pub(crate) use relay::accept as accept_connection;
+#[cfg(all(test, feature = "virtiofs"))]
+pub(crate) use relay::message as relay_message;
 pub use service_manager::DescriptorStore;
 
 use crate::mount::{Detached, MountError, MountPoint, sys};
@@ -321,6 +327,30 @@ impl Guardian {
     /// The guardian process has exited.
     pub fn seal(&self) -> Result<(), GuardianError> {
         self.send(&Message::Seal)
+    }
+
+    /// Has the guardian accept the connections of emulators to `listener`, which is at `path`. Returns the socket from which this
+    /// server receives them.
+    #[cfg(feature = "virtiofs")]
+    pub(crate) fn relay(&self, listener: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, GuardianError> {
+        let (ours, theirs) = relay::pair().map_err(GuardianError::Start)?;
+        self.store(fd_store::GUEST_LISTENER, listener)?;
+        self.store(fd_store::GUEST_CONNECTIONS, theirs.as_fd())?;
+        let token = self.next.fetch_add(1, Ordering::Relaxed);
+        self.send(&Message::Guest { token, path: path.to_owned() })?;
+        Ok(ours)
+    }
+
+    /// Drops the state and the descriptors of the session of a guest, which has ended.
+    #[cfg(feature = "virtiofs")]
+    pub(crate) fn end_session(&self) -> Result<(), GuardianError> {
+        self.send(&Message::EndSession)
+    }
+
+    /// Makes the guardian accept only what the server of a guest needs from here on.
+    #[cfg(feature = "virtiofs")]
+    pub(crate) fn confine(&self) -> Result<(), GuardianError> {
+        self.send(&Message::Confine)
     }
 
     /// Announces that this server is about to exit without a successor: the guardian removes its mount.

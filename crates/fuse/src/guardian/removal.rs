@@ -18,8 +18,18 @@ const UNMOUNT_RETRY_DELAYS_MS: [u64; 6] = [10, 50, 200, 500, 1000, 2000];
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) enum WatchedMount {
-    Pending { before: MountIdentity, path: PathBuf },
-    Mounted { mark: MountIdentity, path: PathBuf },
+    Pending {
+        before: MountIdentity,
+        path: PathBuf,
+    },
+    Mounted {
+        mark: MountIdentity,
+        path: PathBuf,
+    },
+    /// The device of a guest, at the socket of this path.
+    Guest {
+        path: PathBuf,
+    },
 }
 
 /// Removes a mount; returns whether the mount no longer exists.
@@ -27,6 +37,8 @@ pub(super) fn remove_watched(watched: WatchedMount) -> bool {
     match watched {
         WatchedMount::Mounted { mark, path } => remove(&MountPoint::new(path, mark)),
         WatchedMount::Pending { before, path } => remove_pending(before, &path),
+        // The socket stays, and the next server replaces it.
+        WatchedMount::Guest { .. } => true,
     }
 }
 

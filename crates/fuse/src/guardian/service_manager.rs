@@ -172,7 +172,9 @@ fn is_deferred(key: Key) -> bool {
     match key.class {
         DescriptorClass::FileSystem => key.id >= FIRST_DEFERRED_ID,
         DescriptorClass::Node => true,
-        DescriptorClass::Device | DescriptorClass::State | DescriptorClass::Log => false,
+        DescriptorClass::Device | DescriptorClass::State | DescriptorClass::Log | DescriptorClass::Guest => {
+            false
+        }
     }
 }
 

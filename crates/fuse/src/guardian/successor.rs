@@ -15,6 +15,7 @@ use rustix::process::Pid;
 
 use super::Cause;
 use super::exit_watch::ServerProcess;
+use super::fd_store::GUEST_CONNECTIONS;
 use super::log::{log, now};
 use super::removal::WatchedMount;
 use super::seqpacket;
@@ -82,6 +83,8 @@ impl Succession {
         }
         self.takeovers += 1;
         state.serving = false;
+        // It confines itself before it serves.
+        state.confined = false;
         let server = match self.start(state) {
             Err(error) if self.trial.is_some() => {
                 self.abandon_trial(&format!("cannot be started: {error}"));
@@ -91,11 +94,16 @@ impl Succession {
             started => started,
         };
         let server = server.map_err(|error| format!("cannot start another server: {error}"))?;
+        if let Err(error) = state.attach_next_server() {
+            log(&format!("cannot connect the new server to its emulator: {error}"));
+        }
         let go = Message::Go { takeovers: self.takeovers, oom_score: self.oom_score, gone_since, cause };
         if let Err(error) = server.hand_over(state, &go) {
             // The new server exited already, which the next iteration notices.
             log(&format!("cannot hand the mount over to the new server: {error}"));
         }
+        // The server's end alone shows that it has exited.
+        state.descriptors.remove(&GUEST_CONNECTIONS);
         Ok(server)
     }
 
@@ -174,10 +182,14 @@ impl Server {
             seqpacket::send(self.socket(), &Message::Store(*key).encode(), Some(descriptor.as_fd()))?;
         }
         for (token, watched) in &state.mounts {
-            if let WatchedMount::Mounted { mark, path } = watched {
-                let mounted = Message::Mounted { token: *token, mark: *mark, path: path.clone() };
-                seqpacket::send(self.socket(), &mounted.encode(), None)?;
-            }
+            let served = match watched {
+                WatchedMount::Mounted { mark, path } => {
+                    Message::Mounted { token: *token, mark: *mark, path: path.clone() }
+                }
+                WatchedMount::Guest { path } => Message::Guest { token: *token, path: path.clone() },
+                WatchedMount::Pending { .. } => continue,
+            };
+            seqpacket::send(self.socket(), &served.encode(), None)?;
         }
         seqpacket::send(self.socket(), &go.encode(), None)?;
         Ok(())

@@ -55,6 +55,9 @@ const SERVING: u8 = 22;
 const UNMOUNT_ONLY: u8 = 23;
 const ARM: u8 = 24;
 const SEAL: u8 = 25;
+const GUEST: u8 = 26;
+const CONFINE: u8 = 27;
+const END_SESSION: u8 = 28;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
@@ -84,6 +87,12 @@ pub(super) enum Message {
     Arm,
     /// Refuse further mounts and descriptors.
     Seal,
+    /// A guest's device is served at the path instead of a mount; its sockets were stored before.
+    Guest { token: u32, path: PathBuf },
+    /// Accept only what a server of a guest needs from here on: the state and descriptors of its session.
+    Confine,
+    /// Drop the state and descriptors of the session.
+    EndSession,
 }
 
 impl Message {
@@ -139,6 +148,13 @@ impl Message {
             Message::UnmountOnly => head(UNMOUNT_ONLY, 0),
             Message::Arm => head(ARM, 0),
             Message::Seal => head(SEAL, 0),
+            Message::Guest { token, path } => {
+                let mut out = head(GUEST, *token);
+                out.extend(path.as_os_str().as_bytes());
+                out
+            }
+            Message::Confine => head(CONFINE, 0),
+            Message::EndSession => head(END_SESSION, 0),
         }
     }
 
@@ -171,6 +187,9 @@ impl Message {
             UNMOUNT_ONLY => rest.is_empty().then_some(Message::UnmountOnly),
             ARM => rest.is_empty().then_some(Message::Arm),
             SEAL => rest.is_empty().then_some(Message::Seal),
+            GUEST => Some(Message::Guest { token, path: OsString::from_vec(rest.to_vec()).into() }),
+            CONFINE => rest.is_empty().then_some(Message::Confine),
+            END_SESSION => rest.is_empty().then_some(Message::EndSession),
             _ => None,
         }
     }
@@ -213,7 +232,7 @@ mod tests {
         let path = PathBuf::from(OsString::from_vec(b"/a \xff".to_vec()));
         for message in [
             Message::Pending { token: 1, before: other, path: path.clone() },
-            Message::Mounted { token: u32::MAX, mark, path },
+            Message::Mounted { token: u32::MAX, mark, path: path.clone() },
             Message::Release { token: 3 },
             Message::Store(Key { class: DescriptorClass::Device, id: 7 }),
             Message::Remove(Key { class: DescriptorClass::FileSystem, id: u64::MAX }),
@@ -225,6 +244,9 @@ mod tests {
             Message::UnmountOnly,
             Message::Arm,
             Message::Seal,
+            Message::Guest { token: 1, path },
+            Message::Confine,
+            Message::EndSession,
         ] {
             let packet = message.encode();
             assert_eq!(Message::decode(&packet), Some(message));

@@ -2,7 +2,7 @@
 //! session with a new file system; DESTROY, or another INIT, ends it.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 use rustix::io::Errno;
@@ -10,9 +10,12 @@ use shunt_fuse_abi as abi;
 use shunt_fuse_abi::{InHeader, InitIn, Opcode, ParseContext, Wire};
 
 use super::{Agreed, Connection, Handle, Session, TransportInUse};
+use crate::guardian::Guardian;
+use crate::guardian::fd_store::{SESSION_STATE, StoredDescriptors};
 use crate::negotiate::{Circumstances, Outcome, negotiate};
-use crate::negotiate::{Config, NegotiationError, Transport};
+use crate::negotiate::{Config, Negotiated, NegotiationError, Transport};
 use crate::session::FileSystem;
+use crate::takeover::Takeover;
 use crate::transport::Channel;
 use crate::transport::device::Device;
 use crate::transport::message::Message;
@@ -25,6 +28,8 @@ pub(crate) struct Guest<F> {
     began: Box<dyn Fn(&Handle) + Send + Sync>,
     config: Config,
     live: RwLock<Option<Arc<Session<F>>>>,
+    /// Keeps the state of the session for a later server.
+    guardian: OnceLock<Arc<Guardian>>,
 }
 
 impl<F: FileSystem> Guest<F> {
@@ -34,15 +39,62 @@ impl<F: FileSystem> Guest<F> {
         began: Box<dyn Fn(&Handle) + Send + Sync>,
         config: Config,
     ) -> Self {
-        Self { make, began, config, live: RwLock::default() }
+        Self { make, began, config, live: RwLock::default(), guardian: OnceLock::new() }
+    }
+
+    /// Has the state of each session kept for a later server.
+    pub(crate) fn set_guardian(&self, guardian: Arc<Guardian>) {
+        self.guardian.set(guardian).ok();
+    }
+
+    /// Announces that no later server follows.
+    pub(crate) fn end_guardian(&self) {
+        if let Some(Err(error)) = self.guardian.get().map(|guardian| guardian.end()) {
+            tracing::debug!("{error}");
+        }
+    }
+
+    /// Continues the session of an earlier server; without its state there was none.
+    pub(crate) fn resume(
+        &self,
+        fs: Arc<F>,
+        mut held: StoredDescriptors,
+        takeovers: u32,
+    ) -> Result<(), NegotiationError> {
+        let Some(guardian) = self.guardian.get().filter(|_| held.contains_key(&SESSION_STATE)) else {
+            return Ok(());
+        };
+        let (takeover, mut negotiated) = Takeover::resume(guardian.clone(), &mut held, Vec::new(), takeovers)
+            .map_err(NegotiationError::Start)?;
+        negotiated.refused = crate::negotiate::refused_earlier(self.config.requested - negotiated.granted);
+        if let Some(refusal) = negotiated.refusal(self.config.required) {
+            return Err(NegotiationError::Required(refusal.clone()));
+        }
+        let session = self.start(fs, negotiated, Some(takeover))?;
+        (self.began)(&session.agreed.handle);
+        *self.live.write() = Some(Arc::new(session));
+        Ok(())
+    }
+
+    fn start(
+        &self,
+        fs: Arc<F>,
+        negotiated: Negotiated,
+        takeover: Option<Takeover>,
+    ) -> Result<Session<F>, NegotiationError> {
+        let connection = Connection {
+            device: Arc::new(Device::guest().map_err(NegotiationError::Start)?),
+            negotiated,
+            rings: None,
+            transport: TransportInUse::new(Transport::Virtio, None),
+        };
+        Agreed::new(&self.config, connection, takeover.map(Arc::new)).start(fs)
     }
 
     /// Answers INIT. A guest that sends it again has rebooted.
     fn init(&self, channel: &Arc<dyn Channel>, header: &InHeader, message: &Message) {
         let mut live = self.live.write();
-        if let Some(earlier) = live.take() {
-            earlier.end();
-        }
+        self.end_session(live.take());
         let init = match abi::Request::parse(&message.bytes, &ParseContext::default()) {
             Ok(abi::Request { operation: abi::Operation::Init { arg }, .. }) => arg,
             _ => {
@@ -73,20 +125,26 @@ impl<F: FileSystem> Guest<F> {
             Outcome::AskAgain(out) => return Ok((out, None)),
         };
         let fs = (self.make)().map_err(NegotiationError::Start)?;
-        let connection = Connection {
-            device: Arc::new(Device::guest().map_err(NegotiationError::Start)?),
-            negotiated,
-            rings: None,
-            transport: TransportInUse::new(Transport::Virtio, None),
-        };
-        let session = Agreed::new(&self.config, connection, None).start(Arc::new(fs))?;
+        let takeover = self.guardian.get().and_then(|guardian| {
+            Takeover::begin_guest(guardian.clone(), &negotiated)
+                .inspect_err(|error| tracing::warn!("no takeover after a crash: {error}"))
+                .ok()
+        });
+        let session = self.start(Arc::new(fs), negotiated, takeover)?;
         Ok((out, Some(session)))
     }
 
     /// Ends the session: the guest has disconnected or unmounted.
     pub(crate) fn end(&self) {
-        if let Some(session) = self.live.write().take() {
-            session.end();
+        let session = self.live.write().take();
+        self.end_session(session);
+    }
+
+    fn end_session(&self, session: Option<Arc<Session<F>>>) {
+        let Some(session) = session else { return };
+        session.end();
+        if let Some(Err(error)) = self.guardian.get().map(|guardian| guardian.end_session()) {
+            tracing::warn!("{error}");
         }
     }
 }

@@ -41,7 +41,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::guardian::fd_store::{DescriptorClass, Key, StoredDescriptors};
+use crate::guardian::fd_store::{DescriptorClass, Key, SESSION_STATE, StoredDescriptors};
 use crate::guardian::{Guardian, GuardianError};
 use crate::id::NodeId;
 use crate::negotiate::Negotiated;
@@ -58,7 +58,6 @@ pub use map::Map;
 pub use opens::OpenRecord;
 pub use state::VERSION;
 
-const STATE: Key = Key { class: DescriptorClass::State, id: 0 };
 const KEPT_BACKINGS: Key = Key { class: DescriptorClass::State, id: 1 };
 
 /// Upper bound of the registrations that threads can be in the middle of.
@@ -93,7 +92,15 @@ impl Takeover {
     ) -> Result<Self, BeginError> {
         let state = TakeoverState::create(negotiated)?;
         guardian.store(Key { class: DescriptorClass::Device, id: 0 }, device.as_fd())?;
-        guardian.store(STATE, state.as_fd())?;
+        guardian.store(SESSION_STATE, state.as_fd())?;
+        Ok(Self::new(guardian, state, 0, Vec::new(), None))
+    }
+
+    /// Makes the state of a new session with the kernel of a guest, whose connection the guardian holds already.
+    #[cfg(feature = "virtiofs")]
+    pub(crate) fn begin_guest(guardian: Arc<Guardian>, negotiated: &Negotiated) -> Result<Self, BeginError> {
+        let state = TakeoverState::create(negotiated)?;
+        guardian.store(SESSION_STATE, state.as_fd())?;
         Ok(Self::new(guardian, state, 0, Vec::new(), None))
     }
 
@@ -105,7 +112,7 @@ impl Takeover {
         takeovers: u32,
     ) -> io::Result<(Self, Negotiated)> {
         let state = held
-            .remove(&STATE)
+            .remove(&SESSION_STATE)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the guardian handed over no state"))?;
         let (state, negotiated) = TakeoverState::open(state)?;
         let kept = held.remove(&KEPT_BACKINGS).map(KeptBackings::open).transpose()?;

@@ -4,30 +4,70 @@
 //! replies. No call of [`Caches`](crate::Caches) therefore has an effect (EOPNOTSUPP), and everything that others may change must
 //! have finite cache times.
 
+mod connection;
+#[cfg(test)]
+mod takeover_tests;
 #[cfg(any(test, feature = "test-driver"))]
 pub mod test_driver;
+mod worker;
 
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixListener;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use vhost::vhost_user::{Error as Protocol, Listener};
-use vhost_user_backend::{Error, ShutdownHandle, VhostUserDaemon};
-use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
+use vhost::vhost_user::{BackendReqHandler, Error as Protocol};
 
+use crate::guardian::{self, Guardian, GuardianError, HandOver};
 use crate::session::FileSystem;
 use crate::session::guest::Guest;
 use crate::transport::virtio::{self, Device};
-use crate::{Config, Handle};
+use crate::{Config, Handle, NegotiationError};
 
 /// Maximum length of a [tag](Server::tag) in bytes.
 pub const MAX_TAG_BYTES: usize = virtio::TAG_BYTES;
 
 /// Maximum number of request queues that a guest may use.
 pub const REQUEST_QUEUES: usize = virtio::MAX_QUEUES - 1;
+
+/// The source of the connections of emulators.
+#[derive(Debug)]
+pub struct Connections(ConnectionSource);
+
+#[derive(Debug)]
+enum ConnectionSource {
+    /// The socket itself. A connection ends with this process.
+    Socket(UnixListener),
+    /// The guardian, which holds the connections and hands each over to one server after the other.
+    Guardian(OwnedFd),
+}
+
+impl From<UnixListener> for Connections {
+    fn from(socket: UnixListener) -> Self {
+        Self(ConnectionSource::Socket(socket))
+    }
+}
+
+impl Connections {
+    fn try_clone(&self) -> io::Result<OwnedFd> {
+        match &self.0 {
+            ConnectionSource::Socket(socket) => socket.as_fd().try_clone_to_owned(),
+            ConnectionSource::Guardian(end) => end.try_clone(),
+        }
+    }
+
+    /// Waits for the next emulator; `None` once there is none any more.
+    fn accept(&self) -> io::Result<Option<UnixStream>> {
+        match &self.0 {
+            ConnectionSource::Socket(socket) => socket.accept().map(|(stream, _)| Some(stream)),
+            ConnectionSource::Guardian(end) => Ok(guardian::accept_connection(end.as_fd())),
+        }
+    }
+}
 
 /// Listens on a socket for the emulators of virtual machines, and serves one at a time.
 pub struct Server<F> {
@@ -50,8 +90,8 @@ pub struct Stop(Arc<Stopping>);
 #[derive(Default)]
 struct Stopping {
     stopped: AtomicBool,
-    listener: Mutex<Option<UnixListener>>,
-    connection: Mutex<Option<ShutdownHandle>>,
+    source: Mutex<Option<OwnedFd>>,
+    connection: Mutex<Option<UnixStream>>,
 }
 
 impl std::fmt::Debug for Stop {
@@ -64,11 +104,11 @@ impl Stop {
     /// Accepts no further connection, and closes the current one.
     pub fn stop(&self) {
         self.0.stopped.store(true, Ordering::SeqCst);
-        if let Some(listener) = &*self.0.listener.lock() {
-            rustix::net::shutdown(listener.as_fd(), rustix::net::Shutdown::Both).ok();
+        if let Some(source) = &*self.0.source.lock() {
+            rustix::net::shutdown(source, rustix::net::Shutdown::Both).ok();
         }
         if let Some(connection) = &*self.0.connection.lock() {
-            connection.shutdown();
+            connection.shutdown(Shutdown::Both).ok();
         }
     }
 
@@ -106,46 +146,100 @@ impl<F: FileSystem> Server<F> {
         self.stop.clone()
     }
 
+    /// Has the guardian accept the emulators that connect to `socket`, which listens at `path`, and leaves everything to the next
+    /// server when this one ends. Returns the connections to [serve](Self::serve). From here on the guardian accepts only the state
+    /// of sessions, and a limited number of files.
+    ///
+    /// # Errors
+    /// The guardian has exited, or no descriptor is available.
+    pub fn guard(
+        &self,
+        guardian: &Arc<Guardian>,
+        socket: &UnixListener,
+        path: &Path,
+    ) -> Result<Connections, GuardianError> {
+        let end = guardian.relay(socket.as_fd(), path)?;
+        guardian.arm()?;
+        guardian.confine()?;
+        self.guest.set_guardian(guardian.clone());
+        Ok(Connections(ConnectionSource::Guardian(end)))
+    }
+
+    /// Continues what the last server left: the connection of the emulator, and the session of its guest, if there was one. Then
+    /// `fs` is the file system that resumes it. Returns the connections to [serve](Self::serve).
+    ///
+    /// # Errors
+    /// The state is of another version, or is not a session of this file system.
+    pub fn resume(&mut self, fs: Option<F>, hand_over: HandOver) -> Result<Connections, NegotiationError> {
+        let HandOver { guardian, mut descriptors, takeovers, .. } = hand_over;
+        let guardian = Arc::new(guardian);
+        self.guest.set_guardian(guardian.clone());
+        let end = descriptors.remove(&guardian::fd_store::GUEST_CONNECTIONS);
+        let missing = || io::Error::new(io::ErrorKind::InvalidData, "the guardian handed over no connection");
+        let end = end.ok_or_else(|| NegotiationError::Start(missing()))?;
+        if let Some(fs) = fs {
+            self.guest.resume(Arc::new(fs), descriptors, takeovers)?;
+        }
+        guardian.taken_over().map_err(|error| NegotiationError::Start(io::Error::other(error)))?;
+        Ok(Connections(ConnectionSource::Guardian(end)))
+    }
+
+    /// Ends the guardian together with this server: no other one follows.
+    pub fn end_guardian(&self) {
+        self.guest.end_guardian();
+    }
+
     /// Serves one emulator after the other until it is [stopped](Self::stop). An emulator may reconnect at any time; its guest
     /// then starts a new session.
     ///
     /// # Errors
     /// The socket cannot be used, or a thread cannot be started.
-    pub fn serve(&self, listener: UnixListener) -> io::Result<()> {
-        *self.stop.0.listener.lock() = Some(listener.try_clone()?);
-        let mut listener = Listener::from(listener);
+    pub fn serve(&self, connections: impl Into<Connections>) -> io::Result<()> {
+        let connections = connections.into();
+        *self.stop.0.source.lock() = Some(connections.try_clone()?);
         while !self.stop.is_stopped() {
-            let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
-            let (threads, max_write) = (self.config.max_threads, self.config.max_write);
-            let device = Device::new(self.guest.clone(), memory.clone(), threads, max_write, self.tag);
-            let device = virtio::Shared::new(device);
-            let mut daemon =
-                VhostUserDaemon::new("shunt-vhost".to_owned(), device, memory).map_err(failed)?;
-            match daemon.start(&mut listener) {
-                Ok(()) => {}
-                Err(_) if self.stop.is_stopped() => break,
-                Err(error) => return Err(failed(error)),
-            }
+            let stream = match connections.accept() {
+                Ok(Some(stream)) => stream,
+                _ if self.stop.is_stopped() => break,
+                Ok(None) => {
+                    return Err(io::Error::other("the guardian has ended, and the connection with it"));
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(error) => return Err(error),
+            };
             tracing::info!("emulator connected");
-            *self.stop.0.connection.lock() = daemon.shutdown_handle();
+            *self.stop.0.connection.lock() = Some(stream.try_clone()?);
             if self.stop.is_stopped() {
-                daemon.request_shutdown();
+                break;
             }
-            let ended = daemon.wait();
-            *self.stop.0.connection.lock() = None;
-            match ended {
-                Ok(()) | Err(Error::HandleRequest(Protocol::Disconnected | Protocol::PartialMessage)) => {
+            match self.serve_emulator(stream)? {
+                Protocol::Disconnected | Protocol::PartialMessage | Protocol::SocketBroken(_) => {
                     tracing::info!("emulator disconnected");
                 }
-                Err(error) => tracing::warn!("emulator disconnected after an error: {error}"),
+                _ if self.stop.is_stopped() => {}
+                error => tracing::warn!("emulator disconnected after an error: {error}"),
             }
-            drop(daemon);
-            self.guest.end();
+            *self.stop.0.connection.lock() = None;
+            if !self.stop.is_stopped() {
+                self.guest.end();
+            }
         }
         Ok(())
     }
-}
 
-fn failed(error: Error) -> io::Error {
-    io::Error::other(error.to_string())
+    /// Serves one emulator until its connection ends; returns how it ended.
+    fn serve_emulator(&self, stream: UnixStream) -> io::Result<Protocol> {
+        let memory = connection::no_memory();
+        let (threads, max_write) = (self.config.max_threads, self.config.max_write);
+        let device = Device::new(self.guest.clone(), memory.clone(), threads, max_write, self.tag);
+        let state = connection::Connection::new(virtio::Shared::new(device), memory)?;
+        let state = Arc::new(std::sync::Mutex::new(state));
+        let mut messages = BackendReqHandler::from_stream(stream, state.clone());
+        loop {
+            if let Err(error) = messages.handle_request() {
+                state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).stop();
+                return Ok(error);
+            }
+        }
+    }
 }

@@ -39,6 +39,9 @@ pub fn run(args: &MirrorArgs, argv: &[OsString]) -> Result<ExitCode> {
 }
 
 fn continue_from(args: &MirrorArgs, hand_over: HandOver) -> Result<()> {
+    if let Some(socket) = &args.virtiofs {
+        return virtiofs::take_over(args, socket, hand_over);
+    }
     match args.policy {
         Some(_) => policy::take_over(args, hand_over),
         None => take_over(args, hand_over),
@@ -48,7 +51,7 @@ fn continue_from(args: &MirrorArgs, hand_over: HandOver) -> Result<()> {
 /// Opens the source, mounts it, and serves.
 fn serve(args: &MirrorArgs, argv: &[OsString]) -> Result<()> {
     if let Some(socket) = &args.virtiofs {
-        return virtiofs::serve(args, socket);
+        return virtiofs::serve(args, argv, socket);
     }
     if args.tag.is_some() || args.sandbox_probe {
         return Err(Failure::new(Code::Usage, "--tag and --sandbox-probe require --virtiofs"));

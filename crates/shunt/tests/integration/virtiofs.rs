@@ -1,15 +1,18 @@
 //! `mirror --virtiofs` from the host: the socket, the sandbox, and connecting and disconnecting guests. Guests are tested in `lab/virtiofs`.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 use crate::common::*;
 
-/// A daemon that waits for guests; ends with this.
+/// A daemon that waits for guests; ends with this, and so do those that took over from it.
 struct Daemon {
     process: Child,
+    socket: PathBuf,
     /// The lines of its output.
     lines: Vec<String>,
 }
@@ -31,7 +34,19 @@ impl Daemon {
             }
         }
         assert!(lines.last().is_some_and(|line| line.contains(last)), "{lines:?}");
-        Self { process, lines }
+        Self { process, socket: fixture.path("socket"), lines }
+    }
+
+    /// The daemons that took over from this one, dead ones excepted.
+    fn successors(&self) -> Vec<u64> {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+        let serves = |pid: &u64| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let words: Vec<_> = words.split(|byte| *byte == 0).collect();
+            words.contains(&&b"--successor"[..]) && words.contains(&self.socket.as_os_str().as_bytes())
+        };
+        pids.filter(serves).filter(|pid| !has_ended(*pid)).collect()
     }
 
     fn signal(&self) {
@@ -42,9 +57,18 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.process.kill().ok();
+        if self.process.try_wait().is_ok_and(|status| status.is_none()) {
+            // If it were killed, another one would take over.
+            self.signal();
+        }
         self.process.wait().ok();
+        self.successors().into_iter().for_each(terminate);
     }
+}
+
+fn terminate(pid: u64) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).ok();
 }
 
 #[test]
@@ -90,16 +114,68 @@ fn broken_client_is_dropped_and_next_one_served() {
         }
     }
     assert!(daemon.process.try_wait().unwrap().is_none(), "it goes on");
-    // A question that it can answer: which features there are.
-    let mut stream = UnixStream::connect(&socket).unwrap();
-    stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
-    stream.write_all(&[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).unwrap();
-    let mut answer = [0; 20];
-    std::io::Read::read_exact(&mut stream, &mut answer).unwrap();
-    let features = u64::from_le_bytes(answer[12..].try_into().unwrap());
-    assert_ne!(features & 1 << 32, 0, "version 1 of virtio");
+    assert_ne!(features(&mut connect(&socket)) & 1 << 32, 0, "version 1 of virtio");
     daemon.signal();
     assert!(daemon.process.wait().unwrap().success());
+}
+
+fn connect(socket: &std::path::Path) -> UnixStream {
+    let stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+    stream
+}
+
+/// Asks which features the device has.
+fn features(stream: &mut UnixStream) -> u64 {
+    stream.write_all(&[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    let mut answer = [0; 20];
+    stream.read_exact(&mut answer).unwrap();
+    u64::from_le_bytes(answer[12..].try_into().unwrap())
+}
+
+#[test]
+fn an_emulator_stays_connected_when_daemons_are_killed() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mut daemon = Daemon::start(&fixture, &[], "to a guest");
+    let mut stream = connect(&fixture.path("socket"));
+    let offered = features(&mut stream);
+    daemon.process.kill().unwrap();
+    daemon.process.wait().unwrap();
+    for _ in 0..3 {
+        assert_eq!(features(&mut stream), offered);
+        let successors = daemon.successors();
+        assert_eq!(successors.len(), 1);
+        let status = std::fs::read_to_string(format!("/proc/{}/status", successors[0])).unwrap();
+        assert!(status.contains("Seccomp:\t2"), "it is sandboxed as well: {status}");
+        let pid = rustix::process::Pid::from_raw(successors[0] as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        wait_until("it ended", || has_ended(successors[0]));
+    }
+    // The fifth within ten seconds is the last one.
+    assert_eq!(features(&mut stream), offered);
+    daemon.successors().into_iter().for_each(|pid| {
+        let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    });
+    assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "the guardian gives up");
+    wait_until("nobody listens", || UnixStream::connect(fixture.path("socket")).is_err());
+    assert!(daemon.successors().is_empty());
+}
+
+#[test]
+fn a_daemon_that_took_over_ends_on_a_signal() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mut daemon = Daemon::start(&fixture, &[], "to a guest");
+    daemon.process.kill().unwrap();
+    daemon.process.wait().unwrap();
+    let mut stream = connect(&fixture.path("socket"));
+    features(&mut stream);
+    let successors = daemon.successors();
+    terminate(successors[0]);
+    wait_until("it ended", || has_ended(successors[0]));
+    assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+    wait_until("nobody listens", || UnixStream::connect(fixture.path("socket")).is_err());
+    assert!(daemon.successors().is_empty());
 }
 
 #[test]
@@ -107,7 +183,7 @@ fn one_socket_one_daemon() {
     let Some(fixture) = Fixture::new() else { return };
     let (socket, source) = (fixture.path("socket"), fixture.source());
     let again = || command("shunt").args(["mirror", "--virtiofs"]).args([&socket, &source]).output().unwrap();
-    let mut daemon = Daemon::start(&fixture, &[], "to a guest");
+    let mut daemon = Daemon::start(&fixture, &["--takeover", "off"], "no takeover");
     assert!(fails(again(), 4).contains("another process listens"));
     daemon.process.kill().unwrap();
     daemon.process.wait().unwrap();

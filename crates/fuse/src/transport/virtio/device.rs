@@ -15,6 +15,7 @@ use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
 
 use super::exchange::{Exchange, InflightIds, MAX_REQUEST_BYTES};
+use super::inflight::InflightQueue;
 use super::memory::Guest;
 use super::pool::Pool;
 use super::queue::Queue;
@@ -27,7 +28,7 @@ use crate::transport::message::Message;
 pub(crate) const MAX_QUEUES: usize = 1 + 16;
 
 /// Maximum number of chains in a queue.
-const MAX_CHAINS: usize = 1024;
+pub(crate) const MAX_CHAINS: usize = 1024;
 
 /// Length of the device's tag in bytes.
 pub(crate) const TAG_BYTES: usize = 36;
@@ -159,6 +160,32 @@ impl<H> Shared<H> {
     }
 }
 
+impl<H: Handler> Shared<H> {
+    /// Begins to record the chains of a ring that is about to be started. Returns whether an earlier daemon served it.
+    pub(crate) fn track(
+        &self,
+        index: usize,
+        ring: &VringRwLock<Guest>,
+        inflight: Option<InflightQueue>,
+    ) -> bool {
+        self.0.queues.get(index).is_some_and(|queue| queue.track(ring, inflight))
+    }
+
+    /// Ends the record of a queue that was stopped.
+    pub(crate) fn untrack(&self, index: usize) {
+        if let Some(queue) = self.0.queues.get(index) {
+            queue.untrack();
+        }
+    }
+
+    /// Notifies the guest of replies in a queue that it may not know.
+    pub(crate) fn notify(&self, index: usize) {
+        if let Some(queue) = self.0.queues.get(index) {
+            queue.notify();
+        }
+    }
+}
+
 impl<H: Handler> VhostUserBackend for Shared<H> {
     type Bitmap = ();
     type Vring = VringRwLock<Guest>;
@@ -181,6 +208,7 @@ impl<H: Handler> VhostUserBackend for Shared<H> {
     fn protocol_features(&self) -> VhostUserProtocolFeatures {
         let features = VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
         match self.0.tag {
             Some(_) => features | VhostUserProtocolFeatures::CONFIG,

@@ -9,9 +9,11 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use shunt_fuse_abi as abi;
+use shunt_fuse_abi::consts::UNIQUE_RESEND;
 use shunt_fuse_abi::{InHeader, Opcode, OutHeader, Wire, WriteIn};
 
 use super::chain::Chain;
+use super::crash_point::{Step, crash_point};
 use super::queue::Queue;
 use crate::transport::Channel;
 use crate::transport::buffer::BufferPool;
@@ -74,15 +76,21 @@ impl Exchange {
         let Chain { memory, request, .. } = &self.chain;
         let mut buffer = buffers.take();
         let head = request.read(memory, 0, &mut buffer[..WRITE_HEAD_BYTES]);
-        let header = abi::Request::header(&buffer[..head]).map_err(|_| Errno::INVAL)?;
-        if header.len as usize != request.len() {
+        let mut header = abi::Request::header(&buffer[..head]).map_err(|_| Errno::INVAL)?;
+        // No guest's kernel resends a request itself.
+        if header.len as usize != request.len() || header.is_resend() {
             return Err(Errno::INVAL);
         }
+        let unique = header.unique;
+        if self.chain.is_resubmitted {
+            header.unique |= UNIQUE_RESEND;
+            buffer[..InHeader::SIZE].copy_from_slice(header.as_bytes());
+        }
         if Opcode::from_raw(header.opcode).is_none_or(Opcode::has_reply) {
-            if !self.numbers.0.lock().insert(header.unique) {
+            if !self.numbers.0.lock().insert(unique) {
                 return Err(Errno::EXIST);
             }
-            self.number.set(header.unique).ok();
+            self.number.set(unique).ok();
         }
         if header.opcode == Opcode::Write.as_raw() && head == WRITE_HEAD_BYTES && header.total_extlen == 0 {
             let length = request.len() - WRITE_HEAD_BYTES;
@@ -106,6 +114,7 @@ impl Exchange {
         if self.answered.swap(true, Ordering::AcqRel) {
             return Err(Errno::NOENT.into());
         }
+        crash_point(Step::Executed);
         // The chain is 4 GiB at most.
         let length = make() as u32;
         if let Some(number) = self.number.get() {
@@ -118,7 +127,7 @@ impl Exchange {
     /// Writes the header of a reply whose body, if any, has been written.
     fn write_head(&self, unique: u64, error: i32, body: usize) -> usize {
         let length = OutHeader::SIZE + body;
-        let header = OutHeader { len: length as u32, error, unique };
+        let header = OutHeader { len: length as u32, error, unique: unique & !UNIQUE_RESEND };
         match self.chain.reply.write(&self.chain.memory, 0, header.as_bytes()) {
             OutHeader::SIZE => length,
             // Without room for a header there is no reply.

@@ -9,13 +9,16 @@
 //! according to its own claims.
 
 mod chain;
+pub(crate) mod crash_point;
+mod descriptors;
 pub(crate) mod device;
 mod exchange;
+pub(crate) mod inflight;
 pub(crate) mod memory;
 mod pool;
 mod queue;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use device::{Device, Handler, MAX_QUEUES, Shared, TAG_BYTES};
+pub(crate) use device::{Device, Handler, MAX_CHAINS, MAX_QUEUES, Shared, TAG_BYTES};
 pub(crate) use exchange::GuestPayload;

@@ -3,16 +3,14 @@
 
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
-use super::common::EPOLL_WAIT;
 use super::{Rules, common, when};
 
 const ALWAYS: &[libc::c_long] = &[
     // The memory and the queues of the guest.
     libc::SYS_preadv,
     libc::SYS_pwritev2,
-    libc::SYS_epoll_create1,
-    libc::SYS_epoll_ctl,
-    EPOLL_WAIT,
+    // The state for the daemon that takes over.
+    libc::SYS_memfd_create,
     // Going into the background.
     common::DUP2,
     libc::SYS_eventfd2,
