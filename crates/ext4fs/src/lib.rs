@@ -41,6 +41,7 @@ mod opens;
 mod reaper;
 mod reply;
 mod seek_and_bmap;
+mod sequence;
 mod setattr;
 mod summary;
 mod sync;

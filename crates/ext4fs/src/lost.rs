@@ -20,6 +20,7 @@ use shunt_fuse::{Errno, Expiry, FileHandle, NodeId, Request};
 use crate::Ext4;
 use crate::low_space::LowSpace;
 use crate::opens::{appends, only_writes, rights_of, sequence_of};
+use crate::sequence::Sequence;
 
 /// Free bytes that may be unusable for a file: its extent tree needs blocks too, and other files have blocks reserved.
 const UNUSABLE_SPACE_BYTES: u64 = 1 << 20;
@@ -34,28 +35,6 @@ struct Failure {
     at: Sequence,
     /// Handles that have already received the error.
     reported_to: HashSet<Sequence>,
-}
-
-/// Position of an open or a failure in their common sequence. It has as many bits as a handle has room for, and wraps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Sequence(u64);
-
-impl Sequence {
-    const BITS: u32 = 29;
-
-    pub(crate) fn new(number: u64) -> Self {
-        Self(number & ((1 << Self::BITS) - 1))
-    }
-
-    pub(crate) fn number(self) -> u64 {
-        self.0
-    }
-
-    /// Reports whether this position comes before another one, if they are less than half of all numbers apart.
-    fn precedes(self, other: Self) -> bool {
-        let ahead = Self::new(other.0.wrapping_sub(self.0)).0;
-        (1..1 << (Self::BITS - 1)).contains(&ahead)
-    }
 }
 
 /// Failed WRITEs by inode, until the kernel forgets the inode.
@@ -77,7 +56,7 @@ impl WriteErrors {
         let last =
             handles.map(sequence_of).reduce(|last, next| if last.precedes(next) { next } else { last });
         if let Some(last) = last {
-            self.clock.store(last.0 + 1, Ordering::Relaxed);
+            self.clock.store(last.number() + 1, Ordering::Relaxed);
         }
     }
 
@@ -206,9 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_wrap() {
-        let (last, first) = (Sequence::new(u64::MAX), Sequence::new(0));
-        assert!(last.precedes(first) && !first.precedes(last) && !first.precedes(first));
+    fn the_sequence_continues_after_an_earlier_daemon() {
         let errors = WriteErrors::default();
         errors.continue_after([5, 3].map(|number| FileHandle(number << 35 | 7)).into_iter());
         assert_eq!(errors.opened(), Sequence::new(6));

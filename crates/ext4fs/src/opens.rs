@@ -6,8 +6,8 @@ use shunt_ext4::{Inode, Kind, ReservedAccess};
 use shunt_fuse::{Errno, FileHandle, NodeId, Opened, ReleaseArgs, Request};
 
 use crate::Ext4;
-use crate::lost::Sequence;
 use crate::notification_sent::NotificationSent;
+use crate::sequence::Sequence;
 
 pub(crate) const O_EXCL: u32 = rustix::fs::OFlags::EXCL.bits();
 const O_APPEND: u32 = rustix::fs::OFlags::APPEND.bits();
