@@ -3,7 +3,9 @@
 
 #include <linux/mm.h>
 #include <linux/pagemap.h>
+#include <linux/sched/signal.h>
 #include <linux/uio.h>
+#include <linux/wait.h>
 #include <linux/writeback.h>
 
 #include "private.h"
@@ -33,9 +35,20 @@ static bool has_hole(struct extmap_inode *file, u64 offset, u64 end, u64 *hole)
 static int wait_hold_released(struct extmap_inode *file, u64 offset, u64 end)
 {
 	struct extmap_connection *c = extmap_connection(file->vfs.i_sb);
+	DEFINE_WAIT_FUNC(wait, woken_wake_function);
+	int err = 0;
 
-	return wait_event_killable(c->hold_released, READ_ONCE(c->ended) ||
-				   !extmap_map_is_held(&file->map, offset, end));
+	/* Not wait_event(): the condition takes a lock that sleeps. */
+	add_wait_queue(&c->hold_released, &wait);
+	while (!READ_ONCE(c->ended) && extmap_map_is_held(&file->map, offset, end)) {
+		if (fatal_signal_pending(current)) {
+			err = -ERESTARTSYS;
+			break;
+		}
+		wait_woken(&wait, TASK_KILLABLE, MAX_SCHEDULE_TIMEOUT);
+	}
+	remove_wait_queue(&c->hold_released, &wait);
+	return err;
 }
 
 /*

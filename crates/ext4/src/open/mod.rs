@@ -151,7 +151,7 @@ impl Filesystem {
                 fields.apply(&mut superblock);
             }
             allocator = Allocator::new(&store, allocate::reserved(&superblock, geometry.incompat))?;
-            // What was answered must not depend on the life of this process either.
+            // Answered changes must not depend on the life of this process either.
             store.sync()?;
             outcomes = saved.outcomes;
         }

@@ -19,7 +19,7 @@ fn publish(shadow: &Shadow, changes: &[(u64, Option<u8>)], outcome: Option<(Oper
     shadow.publish(contents.iter().map(|(block, content)| (*block, content.as_deref())), outcome);
 }
 
-/// What a process that continues finds: blocks with the byte that fills them.
+/// Returns the blocks that a process which continues finds, with the byte that fills them.
 fn found(memory: &SharedMemory) -> Vec<(u64, Option<u8>)> {
     let (_, saved) = Shadow::inherit(memory.clone(), &geometry(2048)).unwrap();
     let byte = |content: Vec<u8>| {
