@@ -74,13 +74,14 @@ pub const STATISTICS: &str = "statistics";
 const AUDIT: &str = "audit";
 
 /// The crates whose level `-v` raises.
-const OWN_CRATES: [&str; 12] = [
+const OWN_CRATES: [&str; 13] = [
     "shunt",
     "shunt_fuse",
     "shunt_fuse_ext",
     "shunt_lsm",
     "shunt_mirror",
     "shunt_policyfs",
+    "shunt_csi",
     "shunt_ext4",
     "shunt_ext4fs",
     "shunt_volume",
