@@ -112,7 +112,7 @@ fn upgrades_in_place() {
     install(&binary::shunt());
     let mount = image.by_shunt_already();
     let mut command = Command::new(&program);
-    command.args(["ext4", "--daemon", "--crashes", "1000000"]).arg(image.path()).arg(mount.at());
+    command.args(["ext4", "--daemon"]).args(OPTIONS).arg(image.path()).arg(mount.at());
     run_for(20, &mut command).ok();
     let file = File::create_new(mount.at().join("file")).unwrap();
     file.write_all_at(b"before", 0).unwrap();
