@@ -29,7 +29,7 @@ pub fn append_once(request: &Request<'_>, file: BorrowedFd<'_>, data: WriteData<
 }
 
 fn size(file: BorrowedFd<'_>) -> Result<u64, Errno> {
-    Ok(rustix::fs::fstat(file)?.st_size.cast_unsigned())
+    Ok(u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0))
 }
 
 /// Reports whether the file contains these bytes at this offset.
