@@ -223,6 +223,11 @@ impl Connected {
             None => {}
         }
         let (handle, serving) = run(session)?;
+        if method.is_none() {
+            // Not before requests are read: the file system may wait at its start for a notification behind one that uses the mount.
+            let point = mount.clone();
+            handle.set_mountpoint(move || open_root(&point));
+        }
         Ok(Mounted { mount, method, handle, serving, guard })
     }
 }
@@ -252,8 +257,6 @@ pub fn reconnect(config: Config, hand_over: HandOver) -> Result<Connected, Mount
     let HandOver { guardian, descriptors: held, watch, mount, takeovers, .. } = hand_over;
     let guardian = Arc::new(guardian);
     let agreed = Agreed::resume(&config, guardian.clone(), held, takeovers)?;
-    let point = mount.clone();
-    agreed.handle().set_mountpoint(move || open_root(&point));
     Ok(Connected { mount, method: None, agreed, guard: Some((guardian, watch)) })
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{FallocateFlags, OFlags};
+use shunt_fuse::takeover::append_once;
 use shunt_fuse::{
     Attributes, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno, Expiry,
     Fallocate, FileHandle, FileRange, FileSystem, Handle, LockArgs, LockKind, LockOwner, LockRange, Name,
@@ -15,7 +16,7 @@ use shunt_fuse::{
     Whence, WriteArgs, WriteData, XattrReply, XattrSet,
 };
 use shunt_volume::object::Kind;
-use shunt_volume::replica::{Inode, NewObject, Quota, Rename, SetAttr};
+use shunt_volume::replica::{Inode, NewObject, Quota, Rename, Replica, SetAttr};
 
 use crate::history::{ensure_live, ensure_not_reserved, is_historic, map_historic_error};
 use crate::kernel_invalidator::KernelInvalidator;
@@ -49,10 +50,17 @@ impl VolumeFs {
     }
 
     /// Creates an object. The reply is sent after peers know of it.
-    async fn make(&self, parent: NodeId, name: Name<'_>, new: NewObject<'_>) -> Result<Entry, Errno> {
+    async fn make(
+        &self,
+        request: &Request<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        new: NewObject<'_>,
+    ) -> Result<Entry, Errno> {
         let applied = self.replica.applied();
-        let inode =
-            self.replica.make(self.changeable(parent)?, ensure_not_reserved(name.as_bytes())?, new)?;
+        let (directory, new_name) = (self.changeable(parent)?, ensure_not_reserved(name.as_bytes())?);
+        let make = |replica: &Replica| replica.make(directory, new_name, new);
+        let inode = self.once(request, make, |ino| self.replica.get(ino))?;
         self.changed_name(parent.0, name.as_bytes(), Some(inode.ino)).await;
         Ok(self.entry(&inode, applied))
     }
@@ -104,7 +112,9 @@ impl FileSystem for VolumeFs {
             caches,
             self.lacks_invalidate_all.clone(),
             self.versions.clone(),
+            self.continued(session),
         )));
+        self.start_takeover(session);
         Ok(())
     }
 
@@ -205,7 +215,7 @@ impl FileSystem for VolumeFs {
         target: &CStr,
     ) -> Result<Entry, Errno> {
         let new = self.new_of(request, Kind::Symlink, 0o777, target.to_bytes())?;
-        self.make(parent, name, new).await
+        self.make(request, parent, name, new).await
     }
 
     async fn mknod(
@@ -217,7 +227,7 @@ impl FileSystem for VolumeFs {
     ) -> Result<Entry, Errno> {
         let kind = convert::kind(new.mode, new.rdev)?;
         let new = self.new_of(request, kind, new.mode, b"")?;
-        self.make(parent, name, new).await
+        self.make(request, parent, name, new).await
     }
 
     async fn mkdir(
@@ -228,20 +238,21 @@ impl FileSystem for VolumeFs {
         new: NewNode,
     ) -> Result<Entry, Errno> {
         let new = self.new_of(request, Kind::Directory, new.mode, b"")?;
-        self.make(parent, name, new).await
+        self.make(request, parent, name, new).await
     }
 
-    async fn unlink(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        map_historic_error(name.as_bytes(), self.replica.unlink(self.changeable(parent)?, name.as_bytes()))?;
+    async fn unlink(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        let directory = self.changeable(parent)?;
+        let removed = self.once(request, |replica| replica.unlink(directory, name.as_bytes()), Ok);
+        map_historic_error(name.as_bytes(), removed)?;
         self.changed_name(parent.0, name.as_bytes(), None).await;
         Ok(())
     }
 
-    async fn rmdir(&self, _request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        let gone = map_historic_error(
-            name.as_bytes(),
-            self.replica.rmdir(self.changeable(parent)?, name.as_bytes()),
-        )?;
+    async fn rmdir(&self, request: &Request<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
+        let directory = self.changeable(parent)?;
+        let removed = self.once(request, |replica| replica.rmdir(directory, name.as_bytes()), Ok);
+        let gone = map_historic_error(name.as_bytes(), removed)?;
         self.removed_dirs.record_removal(gone);
         self.changed_name(parent.0, name.as_bytes(), None).await;
         Ok(())
@@ -267,8 +278,12 @@ impl FileSystem for VolumeFs {
         };
         let (name, new_name) = (name.as_bytes(), ensure_not_reserved(new_name.as_bytes())?);
         let (from, to) = (self.changeable(parent)?, self.changeable(new_parent)?);
-        let replaced =
-            map_historic_error(name, self.replica.rename_whiteout(from, name, to, new_name, how, leave))?;
+        let renamed = self.once(
+            request,
+            |replica| replica.rename_whiteout(from, name, to, new_name, how, leave),
+            |replaced| Ok((replaced != 0).then_some(replaced)),
+        );
+        let replaced = map_historic_error(name, renamed)?;
         replaced.into_iter().for_each(|gone| self.removed_dirs.record_removal(gone));
         self.changed_names((parent.0, name), (new_parent.0, new_name)).await;
         Ok(())
@@ -276,17 +291,16 @@ impl FileSystem for VolumeFs {
 
     async fn link(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         ino: NodeId,
         new_parent: NodeId,
         new_name: Name<'_>,
     ) -> Result<Entry, Errno> {
         let applied = self.replica.applied();
-        let linked = self.replica.link(
-            self.changeable(ino)?,
-            self.changeable(new_parent)?,
-            ensure_not_reserved(new_name.as_bytes())?,
-        )?;
+        let (num, directory) = (self.changeable(ino)?, self.changeable(new_parent)?);
+        let name = ensure_not_reserved(new_name.as_bytes())?;
+        let link = |replica: &Replica| replica.link(num, directory, name);
+        let linked = self.once(request, link, |num| self.replica.get(num))?;
         self.changed_name(new_parent.0, new_name.as_bytes(), None).await;
         Ok(self.entry(&linked, applied))
     }
@@ -308,13 +322,14 @@ impl FileSystem for VolumeFs {
     ) -> Result<Created, Errno> {
         let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
         let applied = self.replica.applied();
-        let inode =
-            match self.replica.make(self.changeable(parent)?, ensure_not_reserved(name.as_bytes())?, new) {
-                // The kernel had cached the name as absent, and would treat the file as one that it created: without a permission
-                // check, and without truncating it. ESTALE makes it look up the name again.
-                Err(Errno::EXIST) if args.flags & OFlags::EXCL.bits() == 0 => return Err(Errno::STALE),
-                made => made?,
-            };
+        let (directory, new_name) = (self.changeable(parent)?, ensure_not_reserved(name.as_bytes())?);
+        let make = |replica: &Replica| replica.make(directory, new_name, new);
+        let inode = match self.once(request, make, |ino| self.replica.get(ino)) {
+            // The kernel had cached the name as absent, and would treat the file as one that it created: without a permission
+            // check, and without truncating it. ESTALE makes it look up the name again.
+            Err(Errno::EXIST) if args.flags & OFlags::EXCL.bits() == 0 => return Err(Errno::STALE),
+            made => made?,
+        };
         self.changed_name(parent.0, name.as_bytes(), Some(inode.ino)).await;
         let opened = self.open_inode(request, &inode, args.flags, false).await?;
         // A mapping of an empty file is useless, and a change that extends the file sends new attributes.
@@ -329,7 +344,13 @@ impl FileSystem for VolumeFs {
         args: CreateArgs,
     ) -> Result<Created, Errno> {
         let new = self.new_of(request, Kind::Regular, args.mode, b"")?;
-        let inode = self.replica.create_tmpfile(self.changeable(parent)?, new)?;
+        let directory = self.changeable(parent)?;
+        let create = |replica: &Replica| replica.create_tmpfile(directory, new);
+        let inode = self.once(request, create, |ino| {
+            let inode = self.replica.get(ino)?;
+            self.replica.add_lookup(ino);
+            Ok(inode)
+        })?;
         match self.open_inode(request, &inode, args.flags, false).await {
             Ok(opened) => Ok(Created { entry: self.build_entry(&inode), opened }),
             Err(errno) => {
@@ -341,7 +362,7 @@ impl FileSystem for VolumeFs {
 
     async fn read(&self, request: &Request<'_>, ino: NodeId, args: ReadArgs) -> Result<Data<'_>, Errno> {
         if is_historic(ino) {
-            let open = self.historic_files.get(args.handle)?;
+            let open = self.open_historic_file(ino, args.handle)?;
             let end = args.offset.saturating_add(args.size.into());
             let file = self.fetch_historic(&open, args.offset..end)?;
             return Ok(Data::File(FileRange { file, offset: args.offset, length: args.size }));
@@ -355,7 +376,7 @@ impl FileSystem for VolumeFs {
 
     async fn write(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         ino: NodeId,
         args: WriteArgs,
         data: WriteData<'_>,
@@ -375,7 +396,7 @@ impl FileSystem for VolumeFs {
         let length = data.len() as u64;
         let end = |now| if appends { now } else { args.offset }.saturating_add(length);
         open_file::limited(&self.replica, &open, end, || match appends {
-            true => data.append_to(open.file().as_fd()),
+            true => append_once(request, open.file().as_fd(), data),
             false => data.write_to(open.file().as_fd(), args.offset),
         })
     }
@@ -414,6 +435,7 @@ impl FileSystem for VolumeFs {
             return Ok(());
         }
         if let Some(open) = self.files.remove(args.handle) {
+            self.drop_stored(args.handle, &open);
             self.close(open).await;
         }
         if let Some(locks) = &self.locks {
@@ -446,6 +468,9 @@ impl FileSystem for VolumeFs {
     async fn opendir(&self, _request: &Request<'_>, ino: NodeId, _args: OpenArgs) -> Result<Opened, Errno> {
         self.wait_before_listing(ino.0).await;
         let (handle, _) = self.directories.add(OpenDirectory::new(&self.replica));
+        if let Some(succession) = &self.succession {
+            succession.serving.begin_listing(handle);
+        }
         Ok(Opened::cached(handle))
     }
 
@@ -457,7 +482,7 @@ impl FileSystem for VolumeFs {
         offset: u64,
         out: &mut DirectoryBuffer,
     ) -> Result<(), Errno> {
-        self.list_names(ino, &*self.directories.get(handle)?, offset, out)
+        self.list_names(ino, (handle, &*self.directories.get(handle)?), offset, out)
     }
 
     async fn readdirplus(
@@ -468,7 +493,7 @@ impl FileSystem for VolumeFs {
         offset: u64,
         out: &mut DirectoryPlusBuffer,
     ) -> Result<(), Errno> {
-        self.list_entries(ino, &*self.directories.get(handle)?, offset, out)
+        self.list_entries(ino, (handle, &*self.directories.get(handle)?), offset, out)
     }
 
     async fn releasedir(
@@ -527,7 +552,7 @@ impl FileSystem for VolumeFs {
 
     async fn setxattr(
         &self,
-        _request: &Request<'_>,
+        request: &Request<'_>,
         ino: NodeId,
         name: &CStr,
         value: &[u8],
@@ -542,7 +567,9 @@ impl FileSystem for VolumeFs {
             REPLACE => Some(true),
             _ => return Err(Errno::INVAL),
         };
-        self.replica.set_xattr(self.changeable(ino)?, name.to_bytes(), Some(value), there)
+        let num = self.changeable(ino)?;
+        let set = |replica: &Replica| replica.set_xattr(num, name.to_bytes(), Some(value), there);
+        self.once(request, set, |_| Ok(()))
     }
 
     async fn getxattr(
@@ -578,11 +605,13 @@ impl FileSystem for VolumeFs {
         XattrReply::fit(list, size)
     }
 
-    async fn removexattr(&self, _request: &Request<'_>, ino: NodeId, name: &CStr) -> Result<(), Errno> {
+    async fn removexattr(&self, request: &Request<'_>, ino: NodeId, name: &CStr) -> Result<(), Errno> {
         if is_refused(name.to_bytes()) {
             return Err(Errno::OPNOTSUPP);
         }
-        self.replica.set_xattr(self.changeable(ino)?, name.to_bytes(), None, Some(true))
+        let num = self.changeable(ino)?;
+        let remove = |replica: &Replica| replica.set_xattr(num, name.to_bytes(), None, Some(true));
+        self.once(request, remove, |_| Ok(()))
     }
 
     async fn fallocate(&self, _request: &Request<'_>, ino: NodeId, args: Fallocate) -> Result<(), Errno> {
@@ -604,7 +633,7 @@ impl FileSystem for VolumeFs {
         whence: Whence,
     ) -> Result<u64, Errno> {
         if is_historic(ino) {
-            let open = self.historic_files.get(handle)?;
+            let open = self.open_historic_file(ino, handle)?;
             let whole = self.fetch_historic(&open, 0..u64::MAX)?;
             return open_file::seek_in(&whole, offset, whence == Whence::Hole);
         }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
-use shunt_fuse::{Entry, Errno, Expiry, NodeId, Opened};
+use shunt_fuse::{Entry, Errno, Expiry, FileHandle, NodeId, Opened};
 use shunt_volume::history::{PointInTime, View};
 use shunt_volume::id::Seq;
 use shunt_volume::object::{Kind, VersionedObject};
@@ -21,6 +21,7 @@ use shunt_volume::replica::{CacheState, DirEntry, Dirty, Fetcher, Inode};
 
 use crate::VolumeFs;
 use crate::open_file::errno;
+use crate::takeover::memory::ServingMemory;
 
 /// Name of the entry that contains a directory's history. It is not listed and cannot be given to a new file.
 pub(crate) const HISTORY: &[u8] = shunt_volume::history::HISTORY.as_bytes();
@@ -37,6 +38,8 @@ pub(crate) struct HistoryFs {
     contents: Arc<dyn Fetcher>,
     /// Historical inodes that the kernel holds, by number, with their lookup counts.
     lookups: Mutex<HashMap<u64, (Inode, u64)>>,
+    /// Tells the next daemon what the inodes are.
+    serving: Option<ServingMemory>,
 }
 
 /// An open historical file: an unlinked file, filled as it is read.
@@ -119,13 +122,23 @@ fn historic_inode(stored: &VersionedObject, at: Seq) -> Inode {
     }
 }
 
+/// Builds the inode of a directory's history entry.
+fn history_inode(num: u64, directory: Inode) -> Inode {
+    Inode { ino: HISTORY_DIR_BIT | num, mode: 0o555, subdirs: 0, xattrs: false, ..directory }
+}
+
 impl HistoryFs {
     pub(crate) fn new(view: View, contents: Arc<dyn Fetcher>) -> Self {
-        Self { view, contents, lookups: Mutex::default() }
+        Self { view, contents, lookups: Mutex::default(), serving: None }
     }
 
     pub(crate) fn add_lookup(&self, inode: &Inode) {
-        self.lookups.lock().entry(inode.ino).or_insert_with(|| (inode.clone(), 0)).1 += 1;
+        let mut lookups = self.lookups.lock();
+        let count = &mut lookups.entry(inode.ino).or_insert_with(|| (inode.clone(), 0)).1;
+        *count += 1;
+        if let Some(serving) = self.serving.as_ref().filter(|_| *count == 1) {
+            serving.add_historic(inode.ino, inode.id, Seq(inode.generation));
+        }
     }
 
     pub(crate) fn remove_lookups(&self, num: u64, uses: u64) {
@@ -136,6 +149,18 @@ impl HistoryFs {
                 lookups.remove(&num);
             }
         }
+        // Also for an inode that only an earlier daemon looked up.
+        if let Some(serving) = self.serving.as_ref().filter(|_| !lookups.contains_key(&num)) {
+            serving.remove_historic(num);
+        }
+    }
+
+    /// Returns an inode that an earlier daemon looked up.
+    fn restore(&self, num: u64) -> Result<Inode, Errno> {
+        let (id, at) = self.serving.as_ref().and_then(|serving| serving.historic(num)).ok_or(Errno::STALE)?;
+        let inode = historic_inode(&self.view.object(id, at)?, at);
+        self.lookups.lock().entry(num).or_insert_with(|| (inode.clone(), 0));
+        Ok(inode)
     }
 
     fn get(&self, num: u64) -> Result<Inode, Errno> {
@@ -156,8 +181,17 @@ impl VolumeFs {
     /// Returns an inode, current or historical.
     pub(crate) fn inode(&self, ino: NodeId) -> Result<Inode, Errno> {
         match (&self.history, is_historic(ino)) {
-            (Some(past), true) => past.get(ino.0),
+            (Some(past), true) => past.get(ino.0).or_else(|_| match whose_history(ino) {
+                Some(num) => Ok(history_inode(num, self.replica.get(num)?)),
+                None => past.restore(ino.0),
+            }),
             _ => self.replica.get(ino.0),
+        }
+    }
+
+    pub(crate) fn set_memory(&mut self, serving: &ServingMemory) {
+        if let Some(history) = &mut self.history {
+            history.serving = Some(serving.clone());
         }
     }
 
@@ -199,9 +233,7 @@ impl VolumeFs {
 
     /// Returns the history entry of a directory.
     fn history(&self, num: u64) -> Result<Entry, Errno> {
-        let directory = self.replica.get(num)?;
-        let inode = Inode { ino: HISTORY_DIR_BIT | num, mode: 0o555, subdirs: 0, xattrs: false, ..directory };
-        Ok(self.historic_entry(&inode))
+        Ok(self.historic_entry(&history_inode(num, self.replica.get(num)?)))
     }
 
     /// Looks up a name that does not exist, but may name a historical object.
@@ -268,6 +300,26 @@ impl VolumeFs {
         if inode.kind != Kind::Regular {
             return Err(Errno::INVAL);
         }
+        let (handle, _) = self.historic_files.add(self.historic_file(&inode)?);
+        Ok(Opened::cached(handle).no_flush().zero_copy())
+    }
+
+    /// Returns an open historical file. One that was open in an earlier daemon is opened again.
+    pub(crate) fn open_historic_file(
+        &self,
+        num: NodeId,
+        handle: FileHandle,
+    ) -> Result<Arc<HistoricFile>, Errno> {
+        match self.historic_files.get(handle) {
+            Err(Errno::BADF) if self.succession.is_some() => {
+                let open = self.historic_file(&self.inode(num)?)?;
+                Ok(self.historic_files.insert(handle, open))
+            }
+            open => open,
+        }
+    }
+
+    fn historic_file(&self, inode: &Inode) -> Result<HistoricFile, Errno> {
         let stored = self.reachable_history()?.view.object(inode.id, Seq(inode.generation))?;
         let file = rustix::fs::open(
             self.replica.directory(),
@@ -277,9 +329,7 @@ impl VolumeFs {
         let file = File::from(file);
         file.set_len(stored.object.content.size).map_err(errno)?;
         let data = Arc::new(file.try_clone().map_err(errno)?.into());
-        let (handle, _) =
-            self.historic_files.add(HistoricFile { stored, data, file, present: Mutex::default() });
-        Ok(Opened::cached(handle).no_flush().zero_copy())
+        Ok(HistoricFile { stored, data, file, present: Mutex::default() })
     }
 
     /// Ensures that a range of a historical file is present, and returns the file.

@@ -5,28 +5,48 @@
 //! old inode number, a new generation makes the kernel treat it as another directory.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::takeover::{Mark, Marks};
+
 /// Number of removals of each directory that the kernel has not forgotten.
-#[derive(Default)]
-pub(crate) struct RemovedDirGenerations(Mutex<HashMap<u64, u64>>);
+pub(crate) struct RemovedDirGenerations {
+    removed: Mutex<HashMap<u64, u64>>,
+    /// The next daemon needs the numbers, too.
+    marks: Arc<Marks>,
+}
 
 impl RemovedDirGenerations {
+    pub(crate) fn new(marks: Arc<Marks>) -> Self {
+        Self { removed: Mutex::default(), marks }
+    }
+
     /// Records that the reply to a removal is about to be sent.
     pub(crate) fn record_removal(&self, num: u64) {
-        *self.0.lock().entry(num).or_default() += 1;
+        let mut removed = self.removed.lock();
+        let times = removed.entry(num).or_default();
+        self.marks.remove(Mark::Removed { num, times: *times });
+        *times += 1;
+        self.marks.add(Mark::Removed { num, times: *times });
+    }
+
+    /// Restores the number of removals that an earlier daemon recorded.
+    pub(crate) fn restore(&self, num: u64, times: u64) {
+        self.removed.lock().insert(num, times);
     }
 
     pub(crate) fn generation(&self, num: u64) -> u64 {
-        self.0.lock().get(&num).copied().unwrap_or_default()
+        self.removed.lock().get(&num).copied().unwrap_or_default()
     }
 
     /// Drops the generation of a directory if the kernel holds no reference (`is_forgotten`).
     pub(crate) fn forget(&self, num: u64, is_forgotten: impl FnOnce() -> bool) {
-        let mut removed = self.0.lock();
-        if removed.contains_key(&num) && is_forgotten() {
+        let mut removed = self.removed.lock();
+        if let Some(times) = removed.get(&num).copied().filter(|_| is_forgotten()) {
             removed.remove(&num);
+            self.marks.remove(Mark::Removed { num, times });
         }
     }
 }

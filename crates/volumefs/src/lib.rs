@@ -21,6 +21,7 @@ mod open_versions;
 mod readdir;
 mod recent_invalidations;
 mod size_coherence;
+mod takeover;
 mod tree;
 mod writable_mappings;
 
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use shunt_fuse::mount::MountOptions;
 use shunt_fuse::{Capabilities, Config, Expiry, Profile};
 use shunt_volume::history::View;
@@ -37,6 +39,7 @@ use shunt_volume::sync::Runner;
 
 use handles::Handles;
 pub use idmap::Owners;
+pub use takeover::Succession;
 pub use tree::TreeFs;
 
 /// TTL of the kernel's caches. Changes invalidate them; the TTL bounds the effect of a lost invalidation.
@@ -58,7 +61,7 @@ pub struct VolumeFs {
     locks: Option<locks::Locks>,
     owners: Option<Box<dyn Owners>>,
     fetcher: Option<Arc<StoreFetcher>>,
-    files: Handles<open_file::OpenFile>,
+    files: Arc<Handles<open_file::OpenFile>>,
     directories: Handles<readdir::OpenDirectory>,
     history: Option<history::HistoryFs>,
     historic_files: Handles<history::HistoricFile>,
@@ -75,13 +78,21 @@ pub struct VolumeFs {
     errseq: errseq::ErrSeq,
     /// The kernel cannot expire all names at once.
     lacks_invalidate_all: Arc<AtomicBool>,
+    /// What the next daemon gets; `None` without takeover.
+    succession: Option<Succession>,
+    /// Called once the open files of an earlier daemon are adopted.
+    adopted: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    marks: Arc<takeover::Marks>,
 }
 
 impl VolumeFs {
     /// Serves a replica, with no optional components.
     pub fn new(replica: Arc<Replica>) -> Self {
+        let marks = Arc::<takeover::Marks>::default();
+        // The kernel does not tell the handles of historical files from others.
+        let files = Arc::<Handles<open_file::OpenFile>>::default();
         Self {
-            mappings: writable_mappings::WritableMappings::new(replica.clone()),
+            mappings: writable_mappings::WritableMappings::new(replica.clone(), marks.clone()),
             errseq: errseq::ErrSeq::new(&replica),
             replica,
             name: String::new(),
@@ -91,18 +102,21 @@ impl VolumeFs {
             locks: None,
             owners: None,
             fetcher: None,
-            files: Handles::default(),
+            historic_files: Handles::new(files.numbers()),
+            files,
             directories: Handles::default(),
             history: None,
-            historic_files: Handles::default(),
             timestamped_names: false,
             passthrough: true,
             trusts_open_flags: false,
             is_read_only: Box::new(|| false),
             versions: Arc::default(),
-            removed_dirs: inode_generation::RemovedDirGenerations::default(),
+            removed_dirs: inode_generation::RemovedDirGenerations::new(marks.clone()),
             passthrough_refused: AtomicBool::new(false),
             lacks_invalidate_all: Arc::default(),
+            succession: None,
+            adopted: Mutex::default(),
+            marks,
         }
     }
 

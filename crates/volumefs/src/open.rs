@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
@@ -59,6 +59,7 @@ impl VolumeFs {
             size_epoch,
             published,
             errseq,
+            stored: AtomicBool::new(false),
         };
         // A FLUSH is worth its cost only if peers may connect before the file is closed.
         let flushes = writes && self.leases.is_some();

@@ -35,6 +35,8 @@ pub(crate) struct OpenFile {
     /// State of the file as last published to peers.
     pub(crate) published: Mutex<Option<FileStamp>>,
     pub(crate) errseq: ErrSeq,
+    /// The backing file is stored for the next daemon, since its version may be replaced.
+    pub(crate) stored: AtomicBool,
 }
 
 impl OpenFile {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
-use shunt_fuse::{DirectoryBuffer, DirectoryPlusBuffer, Errno, FileType, NodeId};
+use shunt_fuse::{DirectoryBuffer, DirectoryPlusBuffer, Errno, FileHandle, FileType, NodeId};
 use shunt_volume::replica::{DirEntry, Replica};
 
 use crate::errseq::ErrSeq;
@@ -28,6 +28,12 @@ pub(crate) struct OpenDirectory {
 impl OpenDirectory {
     pub(crate) fn new(replica: &Replica) -> Self {
         Self { positions: Mutex::default(), errseq: ErrSeq::new(replica) }
+    }
+
+    /// A directory that was open in an earlier daemon, with the names before some offsets.
+    pub(crate) fn resumed(replica: &Replica, known: Vec<(u64, Vec<u8>)>) -> Self {
+        let positions = Positions { recent: known.into_iter().collect(), ..Positions::default() };
+        Self { positions: Mutex::new(positions), errseq: ErrSeq::new(replica) }
     }
 }
 
@@ -93,30 +99,31 @@ impl VolumeFs {
     pub(crate) fn list_names(
         &self,
         ino: NodeId,
-        open: &OpenDirectory,
+        (handle, open): (FileHandle, &OpenDirectory),
         offset: u64,
         out: &mut DirectoryBuffer,
     ) -> Result<(), Errno> {
-        self.list(ino.0, open, offset, out)
+        self.list(ino.0, (handle, open), offset, out)
     }
 
     pub(crate) fn list_entries(
         &self,
         ino: NodeId,
-        open: &OpenDirectory,
+        (handle, open): (FileHandle, &OpenDirectory),
         offset: u64,
         out: &mut DirectoryPlusBuffer,
     ) -> Result<(), Errno> {
-        self.list(ino.0, open, offset, out)
+        self.list(ino.0, (handle, open), offset, out)
     }
 
     fn list(
         &self,
         num: u64,
-        open: &OpenDirectory,
+        (handle, open): (FileHandle, &OpenDirectory),
         offset: u64,
         out: &mut impl ListingBuffer,
     ) -> Result<(), Errno> {
+        let serving = self.succession.as_ref().map(|succession| &succession.serving);
         if offset == 0 && !out.dot(b".", num, 1) {
             return Ok(());
         }
@@ -129,6 +136,9 @@ impl VolumeFs {
         let mut positions = open.positions.lock();
         if offset == 0 {
             *positions = Positions::default();
+            if let Some(serving) = serving {
+                serving.begin_listing(handle);
+            }
         }
         let (mut position, mut after) = self.find_position(num, &positions, offset.max(DOT_ENTRIES))?;
         loop {
@@ -136,6 +146,10 @@ impl VolumeFs {
             let page = self.page(num, &after, PAGE_NAMES)?;
             for listed in &page {
                 if !out.push(self, listed, applied, position + 1) {
+                    // The listing most likely continues here.
+                    if let (Some(serving), Some(name)) = (serving, positions.recent.get(&position)) {
+                        serving.add_position(handle, position, name);
+                    }
                     return Ok(());
                 }
                 position += 1;

@@ -16,6 +16,7 @@ use shunt_volume::lease::{Leases, Wait};
 use shunt_volume::replica::Replica;
 
 use crate::open_file::{FileStamp, stamp_of};
+use crate::takeover::{Mark, Marks};
 
 /// First delay before a release is retried, since the kernel closes its backing file a moment after it reported the release.
 /// Each further step doubles it.
@@ -29,6 +30,15 @@ const RECENT_POLL_INTERVAL: (Duration, Duration) = (Duration::from_secs(3), Dura
 /// Reports whether a backing file has writers; false where the file system cannot tell.
 fn has_writers(file: &File) -> bool {
     Passthrough::has_writers(file.as_fd()).unwrap_or(false)
+}
+
+/// A closed open.
+pub(crate) struct Closed {
+    pub(crate) num: u64,
+    pub(crate) session: u64,
+    /// The open was counted by [`WritableMappings::opened`].
+    pub(crate) maps_writable: bool,
+    pub(crate) leases: Option<Arc<Leases>>,
 }
 
 /// A closed open whose file is still mapped.
@@ -53,11 +63,13 @@ struct State {
 pub(crate) struct WritableMappings {
     replica: Arc<Replica>,
     state: Mutex<State>,
+    /// The next daemon must wait for the mappings, too.
+    marks: Arc<Marks>,
 }
 
 impl WritableMappings {
-    pub(crate) fn new(replica: Arc<Replica>) -> Arc<Self> {
-        Arc::new(Self { replica, state: Mutex::default() })
+    pub(crate) fn new(replica: Arc<Replica>, marks: Arc<Marks>) -> Arc<Self> {
+        Arc::new(Self { replica, state: Mutex::default(), marks })
     }
 
     /// Counts an open that permits a writable mapping.
@@ -95,11 +107,18 @@ impl WritableMappings {
                 Wait::pause(RELEASE_RETRY_STEP * (1 << step)).await;
             }
         }
+        self.defer(Closed { num, session, maps_writable: maps, leases });
+    }
+
+    /// Releases an open once its mapping ends.
+    pub(crate) fn defer(self: &Arc<Self>, closed: Closed) {
+        let Closed { num, session, maps_writable, leases } = closed;
+        self.marks.add(Mark::Mapped(num));
         let mut state = self.state.lock();
         state.deferred.push(DeferredRelease {
             num,
             session,
-            maps_writable: maps,
+            maps_writable,
             since: Instant::now(),
             synced_stamp: None,
         });
@@ -136,6 +155,7 @@ impl WritableMappings {
         let mut deferred = std::mem::take(&mut self.state.lock().deferred);
         deferred.retain_mut(|one| {
             if self.try_close(one.num, one.session, one.maps_writable, leases) {
+                self.marks.remove(Mark::Mapped(one.num));
                 return false;
             }
             let now = self.replica.open_file_of(one.num, one.session).and_then(|file| stamp_of(&file).ok());

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
 #[cfg(feature = "virtiofs")]
@@ -66,7 +66,7 @@ impl HandOver {
         let _ = std::fs::write("/proc/self/oom_score_adj", oom_score.to_string());
         let next = AtomicU32::new(watch.0.wrapping_add(1));
         let link = Link::Process { socket, child: None };
-        let guardian = Guardian { link, next, restarts: false };
+        let guardian = Guardian { link, next, restarts: false, sealed: AtomicBool::new(false) };
         Ok(Self { guardian, descriptors: held, watch, mount, takeovers, gone_since, cause })
     }
 
@@ -95,8 +95,12 @@ impl HandOver {
                         let (takeovers, gone) = (record.header.takeovers, record.header.gone);
                         let link = ManagedLink::resumed(store, record, content.generations);
                         let next = AtomicU32::new(token.wrapping_add(1));
-                        let guardian =
-                            Guardian { link: Link::ServiceManager(Box::new(link)), next, restarts: true };
+                        let guardian = Guardian {
+                            link: Link::ServiceManager(Box::new(link)),
+                            next,
+                            restarts: true,
+                            sealed: AtomicBool::new(false),
+                        };
                         let descriptors = content.descriptors;
                         return Inherited::HandOver(Box::new(Self {
                             guardian,

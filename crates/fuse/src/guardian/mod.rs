@@ -41,7 +41,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -155,6 +155,8 @@ pub struct Guardian {
     next: AtomicU32,
     /// The guardian was given the arguments of a successor.
     restarts: bool,
+    /// This server has sealed it.
+    sealed: AtomicBool,
 }
 
 /// The connection of a server to its guardian.
@@ -219,7 +221,12 @@ impl Guardian {
         // A program that exits at once is not ready either.
         let sent = seqpacket::send(socket.as_fd(), &settled.encode(), None);
         let ready = sent.is_ok() && is_ready(socket.as_fd());
-        let mut guardian = Guardian { link: Link::Process { socket, child: Some(child) }, next, restarts };
+        let mut guardian = Guardian {
+            link: Link::Process { socket, child: Some(child) },
+            next,
+            restarts,
+            sealed: AtomicBool::new(false),
+        };
         if !ready {
             // It may be any program, even one that never reads its standard input.
             if let Link::Process { child, .. } = &mut guardian.link {
@@ -241,7 +248,12 @@ impl Guardian {
         arguments: Vec<OsString>,
     ) -> Result<Self, GuardianError> {
         let link = ManagedLink::new(store, arguments).map_err(GuardianError::Store)?;
-        Ok(Self { link: Link::ServiceManager(Box::new(link)), next: AtomicU32::new(0), restarts: true })
+        Ok(Self {
+            link: Link::ServiceManager(Box::new(link)),
+            next: AtomicU32::new(0),
+            restarts: true,
+            sealed: AtomicBool::new(false),
+        })
     }
 
     /// Returns the process id of the guardian; `None` where it is not our child.
@@ -326,6 +338,7 @@ impl Guardian {
     ///
     /// The guardian process has exited.
     pub fn seal(&self) -> Result<(), GuardianError> {
+        self.sealed.store(true, Ordering::SeqCst);
         self.send(&Message::Seal)
     }
 
@@ -351,6 +364,11 @@ impl Guardian {
     #[cfg(feature = "virtiofs")]
     pub(crate) fn confine(&self) -> Result<(), GuardianError> {
         self.send(&Message::Confine)
+    }
+
+    /// Reports whether this server has sealed it.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::SeqCst)
     }
 
     /// Announces that this server is about to exit without a successor: the guardian removes its mount.

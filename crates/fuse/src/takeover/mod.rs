@@ -22,6 +22,7 @@
 //!   [`Request::begun`](crate::Request::begun), and then treats, say, EEXIST of a mkdir as success. Idempotent operations (a
 //!   write at an offset, a chmod) need none of this.
 
+mod append;
 mod intents;
 mod kept_backings;
 mod map;
@@ -53,6 +54,7 @@ use marks::Marks;
 pub(crate) use opens::OpenKind;
 use state::{BACKING_HIGH_WORD, TakeoverState};
 
+pub use append::append_once;
 pub use intents::{BegunOperation, IntentData};
 pub use map::Map;
 pub use opens::OpenRecord;
@@ -255,6 +257,10 @@ impl Takeover {
         if let Some(spare) = self.spare_clones.lock().pop() {
             return Ok(spare);
         }
+        // A sealed guardian stores no clone, and requests that were read from it would be lost with this process.
+        if self.guardian.is_sealed() {
+            return Ok(Arc::new(device.duplicate()?));
+        }
         let clone = device.try_clone()?;
         // The guardian holds the descriptor of which this is a duplicate.
         if clone.is_duplicate() {
@@ -269,7 +275,8 @@ impl Takeover {
         self.report_lost_guardian(
             self.guardian.store(Key { class: DescriptorClass::Device, id }, clone.as_fd()),
         );
-        Ok(Arc::new(clone))
+        // It may have been sealed before the clone arrived.
+        Ok(Arc::new(if self.guardian.is_sealed() { device.duplicate()? } else { clone }))
     }
 
     /// Takes back the connection of a reader that exited. It may still have requests in flight, so it is never closed.

@@ -13,7 +13,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use shunt_fuse_abi::OpenOut;
+use shunt_fuse_abi::{OpenOut, OpenOutFlags};
 
 use super::state::{
     BACKING_HIGH_WORD, DIRECTORIES_HIGH_WORD, FILES_HIGH_WORD, MAX_DIRECTORIES, MAX_FILES, OPEN_WORDS,
@@ -39,6 +39,17 @@ impl OpenRecord {
     pub(crate) fn new(opener: u64, node: NodeId, flags: u32, out: &OpenOut) -> Self {
         let (handle, backing) = (FileHandle(out.fh), out.backing_id.max(0) as u32);
         Self { handle, node, flags, opener, open_flags: out.open_flags, backing }
+    }
+
+    /// Reports whether the kernel reads and writes its backing file without the server.
+    pub fn is_passed_through(&self) -> bool {
+        self.backing != 0
+    }
+
+    /// Reports whether the kernel reads the file through its page cache.
+    pub fn is_cached(&self) -> bool {
+        let flags = OpenOutFlags::from_bits_retain(self.open_flags);
+        !flags.intersects(OpenOutFlags::DIRECT_IO | OpenOutFlags::PASSTHROUGH)
     }
 
     pub(crate) fn reply(&self) -> OpenOut {

@@ -59,6 +59,11 @@ impl Device {
         self.is_duplicate
     }
 
+    /// Duplicates the descriptor: both share the queue of requests in flight.
+    pub(crate) fn duplicate(&self) -> io::Result<Self> {
+        Ok(Self { fd: self.fd.try_clone()?, kind: self.kind, is_duplicate: true })
+    }
+
     /// Opens another descriptor of the same connection, with its own queue of requests in flight unless the process lacks the
     /// privilege.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {

@@ -7,11 +7,10 @@
 //! moment can be mistaken for our own.
 
 use std::ffi::CStr;
-use std::os::fd::BorrowedFd;
 
 use rustix::fs::{Statx, StatxFlags};
 use shunt_fuse::takeover::{BegunOperation, IntentData};
-use shunt_fuse::{CreateArgs, Errno, NodeId, Request, WriteData, XattrSet};
+use shunt_fuse::{CreateArgs, Errno, NodeId, Request, XattrSet};
 
 use super::convert::caller;
 use crate::Mirror;
@@ -36,10 +35,6 @@ fn is_ours(stat: &Statx, begun: &BegunOperation) -> bool {
     // Some file systems store timestamps in whole seconds.
     let grain = if stat.stx_btime.tv_nsec == 0 { 1_000_000_000 } else { 1 };
     born / grain >= begun.since / grain
-}
-
-fn size(file: BorrowedFd<'_>) -> Result<u64, Errno> {
-    Ok(rustix::fs::fstat(file)?.st_size.cast_unsigned())
 }
 
 impl Mirror {
@@ -191,43 +186,4 @@ impl Mirror {
     fn has_xattr(&self, node: NodeId, name: &CStr) -> IntentData {
         if self.lower.getxattr(node, name, 0).is_ok() { PRESENT } else { ABSENT }
     }
-
-    /// Appends the part of the data that an earlier daemon has not appended yet.
-    pub(super) fn append_once(
-        &self,
-        request: &Request<'_>,
-        file: BorrowedFd<'_>,
-        data: WriteData<'_>,
-    ) -> Result<usize, Errno> {
-        request.begin(|| Ok([size(file)?, 0, 0, 0]))?;
-        let Some(begun) = request.begun() else { return data.append_to(file) };
-        let start = begun.before[0];
-        let bytes = data.into_bytes()?;
-        let there = size(file)?.saturating_sub(start).min(bytes.len() as u64) as usize;
-        let (done, rest) = bytes.split_at(if is_at(file, start, &bytes[..there])? { there } else { 0 });
-        if rest.is_empty() {
-            return Ok(done.len());
-        }
-        match WriteData::slice(rest).append_to(file) {
-            Err(_) if !done.is_empty() => Ok(done.len()),
-            appended => Ok(done.len() + appended?),
-        }
-    }
-}
-
-/// Reports whether the file contains these bytes at this offset.
-fn is_at(file: BorrowedFd<'_>, offset: u64, bytes: &[u8]) -> Result<bool, Errno> {
-    let mut found = vec![0; bytes.len()];
-    let mut done = 0;
-    while done < found.len() {
-        match rustix::io::pread(file, &mut found[done..], offset + done as u64) {
-            Ok(0) => return Ok(false),
-            Ok(n) => done += n,
-            Err(Errno::INTR) => {}
-            // The file is open for writing only and cannot be compared: trust the size.
-            Err(Errno::BADF) => return Ok(true),
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(found == bytes)
 }

@@ -288,6 +288,12 @@ pub fn take_over<F: FileSystem>(
     }
     // Users wait, so whatever the sandbox does not deny comes once the mount is served.
     let sandbox = service.sandbox.take();
+    if let Some(Err(error)) =
+        attached.guardian.as_ref().filter(|_| sandbox.is_some()).map(|guardian| guardian.seal())
+    {
+        // The last daemon has sealed it already: no thread may count on storing more of the session.
+        tracing::warn!("{error}");
+    }
     let early = sandbox.as_ref().map(|_| {
         let listener = args.metrics.as_deref().map(metrics::Listener::bind);
         (create_control_socket(&service, &attached, None, true), listener)
@@ -330,9 +336,16 @@ pub fn take_over<F: FileSystem>(
 
 /// The command that starts another daemon if this one ends; `argv` is the command line of this one.
 pub fn restart(argv: &[OsString], args: &MountArgs) -> Result<Restart, String> {
-    let [program, command, rest @ ..] = argv else { return Err("the command line is empty".to_owned()) };
-    let head = [program.clone(), command.clone(), "--successor".into()];
-    let arguments = head.into_iter().chain(rest.iter().cloned()).collect();
+    restart_command(argv, 2, args)
+}
+
+/// [`restart`] for a command of so many words, with the program.
+pub fn restart_command(argv: &[OsString], words: usize, args: &MountArgs) -> Result<Restart, String> {
+    let Some((head, rest)) = argv.split_at_checked(words) else {
+        return Err("the command line is empty".to_owned());
+    };
+    let head = head.iter().cloned().chain(["--successor".into()]);
+    let arguments = head.chain(rest.iter().cloned()).collect();
     match args.takeover {
         TakeoverArg::Auto => Ok(Restart { arguments, crashes: args.crashes }),
         TakeoverArg::Service => Ok(Restart { arguments: argv.to_vec(), crashes: args.crashes }),

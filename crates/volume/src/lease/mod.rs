@@ -37,6 +37,18 @@ pub(crate) const OPEN_WAIT_TIMEOUT: Duration = Duration::from_secs(6);
 /// Time during which opens do not wait for a peer that caused an [`OPEN_WAIT_TIMEOUT`].
 const SLOW_PEER_PENALTY: Duration = Duration::from_secs(30);
 
+/// Memory that outlives the process, for the id of its lease session.
+///
+/// The store takes a process that was killed as connected until its session expires, and others wait for it that long. The next
+/// process ends that session.
+pub trait SessionMemory: Send + Sync {
+    /// Returns the id that was recorded last, by an earlier process too.
+    fn last(&self) -> Option<u128>;
+
+    /// Records the id of a session before it begins.
+    fn record(&self, session: u128);
+}
+
 /// The lease client of a node; see the [module](self).
 pub struct Leases {
     inner: Arc<Inner>,
@@ -55,6 +67,7 @@ struct Inner {
     node: NodeName,
     replica: Arc<Replica>,
     sync_waker: Waker,
+    memory: Option<Arc<dyn SessionMemory>>,
 }
 
 impl std::fmt::Debug for Leases {
@@ -82,6 +95,19 @@ impl Leases {
     /// # Errors
     /// The errors of starting threads.
     pub fn start(store: Arc<dyn MetaStore>, replica: Arc<Replica>, runner: &Runner) -> std::io::Result<Self> {
+        Self::continuing(store, replica, runner, None)
+    }
+
+    /// As [`start`](Self::start), and ends the session of an earlier process that `memory` has recorded.
+    ///
+    /// # Errors
+    /// The errors of starting threads.
+    pub fn continuing(
+        store: Arc<dyn MetaStore>,
+        replica: Arc<Replica>,
+        runner: &Runner,
+        memory: Option<Arc<dyn SessionMemory>>,
+    ) -> std::io::Result<Self> {
         let inner = Arc::new_cyclic(|itself| Inner {
             itself: itself.clone(),
             state: Mutex::new(LeaseState::new(rand::random())),
@@ -92,6 +118,7 @@ impl Leases {
             node: replica.node_name().clone(),
             replica,
             sync_waker: runner.waker(),
+            memory,
         });
         let mut leases = Self { inner: inner.clone(), threads: Vec::new() };
         let name = |name: &str| std::thread::Builder::new().name(name.into());

@@ -22,6 +22,8 @@ const MAX_BACKOFF: Duration = Duration::from_secs(10);
 pub(super) fn run(inner: &Inner) {
     let mut backoff = Backoff::new(MAX_BACKOFF);
     let mut last_request: Option<Instant> = None;
+    let mut predecessor = inner.memory.as_ref().and_then(|memory| memory.last());
+    let mut recorded = None;
     loop {
         let mut state = inner.state.lock();
         if state.ended || !state.online {
@@ -65,10 +67,17 @@ pub(super) fn run(inner: &Inner) {
         drop(state);
         let before = Instant::now();
         last_request = Some(before);
+        if let Some(memory) = inner.memory.as_ref().filter(|_| recorded != Some(request.session)) {
+            memory.record(request.session);
+            recorded = Some(request.session);
+        }
         match inner.store.lease(&inner.node, &request) {
             Ok(response) => {
                 backoff.reset();
                 handle_response(inner, &request, &response, before);
+                if let Some(session) = predecessor.take() {
+                    end_predecessor(inner, session, &response);
+                }
             }
             Err(error) => {
                 inner.end_session(&error);
@@ -85,6 +94,30 @@ pub(super) fn run(inner: &Inner) {
             }
         }
     }
+}
+
+/// Ends the session of the last process, once the changes that it may have announced are announced by this one.
+fn end_predecessor(inner: &Inner, session: u128, response: &LeaseResponse) {
+    let mut state = inner.state.lock();
+    // One of the peers is the last process.
+    if response.peers > 1 && inner.replica.pending_count().unwrap_or(1) > 0 {
+        state.track_everything();
+        let request = state.build_request();
+        drop(state);
+        inner.sync_waker.wake();
+        let before = Instant::now();
+        if let Ok(response) = inner.store.lease(&inner.node, &request) {
+            handle_response(inner, &request, &response, before);
+        }
+    } else {
+        drop(state);
+    }
+    let end = LeaseRequest { session, ends_session: true, ..LeaseRequest::default() };
+    if let Err(error) = inner.store.lease(&inner.node, &end) {
+        tracing::debug!("the lease session of the last daemon stays until it expires: {error}");
+    }
+    // The next response no longer counts it.
+    inner.state.lock().has_hint = true;
 }
 
 fn handle_response(inner: &Inner, request: &LeaseRequest, response: &LeaseResponse, before: Instant) {

@@ -13,10 +13,12 @@ mod db;
 mod error;
 mod namespace;
 mod recover;
+mod succession;
 mod sync_adapter;
 #[cfg(test)]
 mod tests;
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -34,10 +36,12 @@ pub use data::open_file::Opened;
 pub use data::store_fetcher::StoreFetcher;
 pub use db::basis_cache::BasisFile;
 pub use db::inode::{CacheState, Dirty, Inode, ROOT};
+pub use db::redo::{RedoFormatError, RedoLog, RedoMemory};
 pub use db::usage_counts::Quota;
 pub use error::ReplicaError;
 pub use namespace::dentries::{DirEntry, NewObject, Rename};
 pub use namespace::setattr::SetAttr;
+pub use succession::RequestId;
 pub use sync_adapter::SyncAdapter;
 pub use sync_adapter::apply_transaction::{Applying, LocalObject};
 pub use sync_adapter::conflicts::{ConflictInfo, Version};
@@ -100,6 +104,11 @@ pub struct Options {
     pub ids: Option<u64>,
     /// The user and group that own a new volume's root directory until the store provides its attributes.
     pub owner: (u32, u32),
+    /// Log of acknowledged changes that are not committed yet, for a process that continues after this one was killed.
+    pub redo: Option<Arc<RedoLog>>,
+    /// The [lock](Replica::lock) of the last process, if its mount still exists: objects without a name stay, and nothing is evicted
+    /// before [`finish_adoption`](Replica::finish_adoption).
+    pub inherited_lock: Option<Arc<OwnedFd>>,
 }
 
 impl Options {
@@ -112,6 +121,8 @@ impl Options {
             clock: Arc::new(db::now),
             ids: None,
             owner: (0, 0),
+            redo: None,
+            inherited_lock: None,
         }
     }
 }
@@ -185,8 +196,10 @@ pub(crate) struct Shared {
     node: NodeName,
     volume: String,
     directory: PathBuf,
+    /// Results of requests that earlier processes executed.
+    inherited_results: std::collections::HashMap<u64, u64>,
     /// Directory lock, held as long as the replica is open.
-    _lock: std::fs::File,
+    lock: std::fs::File,
 }
 
 impl Shared {
@@ -212,7 +225,15 @@ impl Shared {
         self.rollbacks.fetch_add(1, Ordering::Relaxed);
         let Some(caches) = self.kernel_cache.get() else { return };
         drop(caches.names_stale());
-        self.lookup_counts.all().into_iter().chain([ROOT]).for_each(|num| caches.content_changed(num));
+        self.known_inodes(db).into_iter().chain([ROOT]).for_each(|num| caches.content_changed(num));
+    }
+
+    /// Returns the inodes that the kernel may know, besides the root.
+    fn known_inodes(&self, db: &ReplicaDb) -> Vec<u64> {
+        match self.lookup_counts.is_inherited() {
+            true => db.all_numbers().unwrap_or_else(|_| self.lookup_counts.all()),
+            false => self.lookup_counts.all(),
+        }
     }
 }
 
@@ -228,22 +249,31 @@ impl Replica {
     /// # Errors
     /// Returns [`ReplicaError`] if the directory or its database cannot be used.
     pub fn open(directory: &Path, options: Options) -> Result<Self, ReplicaError> {
-        let lock = data::backing::lock(directory)?;
+        let lock = match &options.inherited_lock {
+            // A thread of the last process may hold the lock for another moment, through the same open file.
+            Some(lock) => lock.try_clone().map_err(|error| data::backing::unusable(directory, error))?.into(),
+            None => data::backing::lock(directory)?,
+        };
         let path = directory.join("replica.db");
         let db = Connection::open(&path)?;
         db::schema::prepare(&db)?;
         let is_new = db::schema::create(&db)?;
+        let inherited_results = options.redo.as_ref().map(|redo| redo.replay(&db)).transpose()?;
         let first_id = u128::from(options.ids.unwrap_or_else(rand::random)) << 64;
         let mut db = ReplicaDb::new(db, first_id)?;
         let files = BackingDir::open(directory)?;
         recover::recover(&mut db, &files, &options, is_new)?;
+        if let Some(redo) = &options.redo {
+            db.enable_redo(redo.clone());
+        }
+        db.adopts_opens = options.inherited_lock.is_some();
         db.conflicts = db::conflict_dirs::directories(&db)
             .map_err(|fail| data::backing::unusable("conflicts".as_ref(), fail.errno.into()))?;
         let durable = Durability::new(&path);
         let shared = Shared {
             files,
             backing_pool: BackingFilePool::default(),
-            lookup_counts: LookupCounts::default(),
+            lookup_counts: LookupCounts::new(options.inherited_lock.is_some()),
             clock: options.clock,
             durability: durable,
             fetching: InflightFetches::default(),
@@ -260,7 +290,8 @@ impl Replica {
             node: options.node,
             volume: options.volume,
             directory: directory.to_owned(),
-            _lock: lock,
+            inherited_results: inherited_results.unwrap_or_default(),
+            lock,
         };
         let inner = Arc::new(Inner {
             db: Mutex::new(db),
@@ -339,9 +370,13 @@ impl Replica {
             return;
         }
         let mut db = self.inner.db.lock();
-        if db.unlinked_open.contains(&num) && !db.opens.contains_key(&num) {
+        if db.unlinked_open.contains(&num) && db.opens.contains_key(&num) {
+            self.inner.shared.lookup_counts.note_forgotten(num);
+        } else if db.unlinked_open.contains(&num) {
             // A failure is logged and repaired when the replica is opened again.
             let dropped = db.drop_unlinked(num);
+            // A full log only means that the change is lost with this process, and repeated by the next one.
+            db.append_redo(0).ok();
             drop(db);
             if dropped.is_ok() {
                 self.inner.shared.durability.notify_changed();
@@ -352,7 +387,7 @@ impl Replica {
     /// Invalidates the attributes of all referenced inodes, because the owner mapping changed.
     pub fn invalidate_all_attributes(&self) {
         let Some(caches) = self.inner.shared.kernel_cache.get() else { return };
-        let all = self.inner.shared.lookup_counts.all();
+        let all = self.inner.shared.known_inodes(&self.inner.db.lock());
         all.into_iter().chain([ROOT]).for_each(|num| caches.object_changed(num));
     }
 
@@ -435,9 +470,13 @@ impl Inner {
         let fail = match done {
             Ok(done) => {
                 db.changes += 1;
-                let full = db.changes >= db::group_commit::MAX_BATCH_CHANGES;
+                let logged = db.append_redo(succession::current_request());
+                let full = db.changes >= db::group_commit::MAX_BATCH_CHANGES || logged.is_err();
                 if full && let Err(fail) = self.shared.commit(&mut db) {
                     return Err(fail.errno);
+                }
+                if let Err(full) = logged {
+                    db.add_result(&full);
                 }
                 drop(db);
                 self.shared.durability.notify_changed();

@@ -32,8 +32,14 @@ pub(crate) fn recover(
     ensure_matches(db, "volume", &options.volume)?;
     ensure_matches(db, "node", options.node.as_str())?;
     let has_crashed = db.discard_unsynced().map_err(failed)?;
-    record_writes(db, files).map_err(failed)?;
-    drop_unlinked_objects(db).map_err(failed)?;
+    match options.inherited_lock {
+        // The redo log includes every close, and files that are open are adopted one by one.
+        Some(_) => keep_unlinked_objects(db).map_err(failed)?,
+        None => {
+            record_writes(db, files).map_err(failed)?;
+            drop_unlinked_objects(db).map_err(failed)?;
+        }
+    }
     if has_crashed {
         schedule_reappeared(db, files).map_err(failed)?;
     }
@@ -125,6 +131,18 @@ fn drop_unlinked_objects(db: &mut ReplicaDb) -> Result<(), OpError> {
         if num != ROOT {
             db.mark_unlinked(num)?;
             db.drop_unlinked(num)?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps unlinked objects, which the kernel may refer to. Those that only represent the base stay removed.
+fn keep_unlinked_objects(db: &mut ReplicaDb) -> Result<(), OpError> {
+    for num in numbers(db, "SELECT num FROM object WHERE nlink = 0")? {
+        let Some(inode) = db.find(num)?.filter(|_| num != ROOT) else { continue };
+        let is_dropped = inode.state == CacheState::Absent && inode.dirty.is_empty();
+        if !is_dropped {
+            db.mark_unlinked(num)?;
         }
     }
     Ok(())

@@ -47,6 +47,7 @@ impl ReplicaDb {
     /// Reports whether a file can be fetched again and is not in use.
     fn is_evictable(&mut self, inode: &Inode) -> Result<bool> {
         Ok(!self.rollback_detected
+            && !self.adopts_opens
             && inode.is_regular()
             && inode.state != CacheState::Absent
             && inode.size > 0

@@ -77,7 +77,7 @@ impl BackingDir {
         Ok(Self { data, directory })
     }
 
-    fn path(&self, num: u64) -> PathBuf {
+    pub(crate) fn path(&self, num: u64) -> PathBuf {
         self.data.join(name(num))
     }
 

@@ -171,8 +171,9 @@ impl Replica {
             if last {
                 shared.cache_changed.notify();
             }
-            if last && db.unlinked_open.contains(&num) && !shared.lookup_counts.contains(num) {
+            if last && db.unlinked_open.contains(&num) && !shared.is_referenced(num) {
                 db.drop_unlinked(num)?;
+                shared.lookup_counts.removed(num);
             }
             Ok(changed)
         });
@@ -274,13 +275,34 @@ impl Replica {
     }
 }
 
+/// Opens a file that is open already in another process, whose writes may continue: its length and times are kept.
+pub(crate) fn adopt(db: &mut ReplicaDb, shared: &Shared, mut inode: Inode, write: bool) -> Result<Opened> {
+    if write && inode.state == CacheState::Complete {
+        let (size, modified) = size_and_mtime(&shared.files.existing(inode.ino)?)?;
+        apply_size_and_mtime(&mut inode, (size, modified));
+    }
+    open_as(db, shared, inode, (write, false), &mut false, true)
+}
+
 fn open(
     db: &mut ReplicaDb,
     shared: &Shared,
-    mut inode: Inode,
+    inode: Inode,
     write: bool,
     truncate: bool,
     mark: &mut bool,
+) -> Result<Opened> {
+    open_as(db, shared, inode, (write, truncate), mark, false)
+}
+
+/// `adopted`: the file is open already in another process.
+fn open_as(
+    db: &mut ReplicaDb,
+    shared: &Shared,
+    mut inode: Inode,
+    (write, truncate): (bool, bool),
+    mark: &mut bool,
+    adopted: bool,
 ) -> Result<Opened> {
     let num = inode.ino;
     let mut reads_only = false;
@@ -316,7 +338,7 @@ fn open(
     }
     let first = db.opens.get(&num).is_none_or(|open| open.writers == 0);
     if write {
-        if first {
+        if first && !adopted {
             // From now on the backing file is authoritative for the modification time.
             set_modified(&file, inode.modified)?;
         }

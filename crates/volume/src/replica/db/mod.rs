@@ -20,9 +20,12 @@ pub(crate) mod basis_cache;
 pub(crate) mod conflict_dirs;
 pub(crate) mod group_commit;
 pub(crate) mod inode;
+mod inode_row;
 pub(crate) mod open_backing;
 pub(crate) mod reap;
 pub(crate) mod recent_opens;
+pub(crate) mod redo;
+mod redo_connection;
 pub(crate) mod refetch_queue;
 pub(crate) mod schema;
 mod store_rollback;
@@ -41,9 +44,12 @@ use crate::failpoint::{Failpoint, point};
 use crate::id::{ObjectId, Seq};
 use crate::object::{Content, Field, Kind, Object, Time, VersionedObject};
 use crate::replica::error::{OpError, Result};
-use inode::{CacheState, Dirty, Inode, ROOT, kind_code, number};
+use inode::{CacheState, Dirty, Inode, ROOT, number};
+use inode_row::InodeRow;
 use open_backing::OpenFile;
 use recent_opens::{RecentOpens, counted_bytes};
+use redo::RedoLog;
+use redo_connection::RedoConnection;
 use refetch_queue::RefetchQueue;
 use unsynced_files::UnsyncedFiles;
 use usage_counts::UsageTracker;
@@ -56,7 +62,14 @@ pub(crate) const INO_RESERVATION: u64 = 4096;
 
 /// The state of a replica. Every change happens in a transaction that the committer ends.
 pub(crate) struct ReplicaDb {
-    pub(crate) db: Connection,
+    pub(crate) db: RedoConnection,
+    redo: Option<Arc<RedoLog>>,
+    /// Saved inodes that are not recorded for the redo log yet.
+    unrecorded: HashSet<u64>,
+    /// `cached_bytes` as last recorded for the redo log.
+    cached_bytes_recorded: u64,
+    /// Result of the operation that runs, for the request that caused it.
+    operation_result: Option<u64>,
     inodes: HashMap<u64, Inode>,
     /// Inodes in memory that are not yet written to the database.
     dirty_rows: HashSet<u64>,
@@ -93,6 +106,8 @@ pub(crate) struct ReplicaDb {
     rolled_back: bool,
     /// Files marked as possibly modified, while the mark is not durable yet.
     pub(crate) uncommitted_marks: HashSet<u64>,
+    /// Files may be open that this process does not know of yet: nothing is evicted.
+    pub(crate) adopts_opens: bool,
     /// The store went back in time, so local contents may be the only copies: nothing is evicted.
     pub(crate) rollback_detected: bool,
 }
@@ -110,6 +125,10 @@ impl ReplicaDb {
         let replaced = RefetchQueue::load(&db)?;
         let usage = UsageTracker::load(&db)?;
         let mut db = Self {
+            redo: None,
+            unrecorded: HashSet::new(),
+            cached_bytes_recorded: cached_bytes,
+            operation_result: None,
             inodes: HashMap::new(),
             dirty_rows: HashSet::new(),
             in_transaction: false,
@@ -135,8 +154,9 @@ impl ReplicaDb {
             has_pending_unlinks: true,
             rolled_back: false,
             uncommitted_marks: HashSet::new(),
+            adopts_opens: false,
             rollback_detected: store_rollback::load(&db)?,
-            db,
+            db: RedoConnection::new(db),
         };
         db.load_pins()?;
         Ok(db)
@@ -145,7 +165,7 @@ impl ReplicaDb {
     /// Starts a transaction if none is running.
     pub(crate) fn begin(&mut self) -> Result<()> {
         if !self.in_transaction {
-            self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+            self.db.unrecorded().prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
             self.in_transaction = true;
         }
         Ok(())
@@ -172,7 +192,11 @@ impl ReplicaDb {
         }
         self.save_usage()?;
         point(Failpoint::ReplicaCommit)?;
-        self.db.prepare_cached("COMMIT")?.execute([])?;
+        if let Some(redo) = &self.redo {
+            redo.record_epoch(self.db.unrecorded())?;
+        }
+        self.db.unrecorded().prepare_cached("COMMIT")?.execute([])?;
+        self.redo_committed();
         self.cached_bytes_committed = self.cached_bytes;
         self.in_transaction = false;
         self.changes = 0;
@@ -187,6 +211,7 @@ impl ReplicaDb {
         if self.in_transaction && !self.db.is_autocommit() {
             self.db.execute_batch("ROLLBACK").ok();
         }
+        self.discard_redo();
         if self.changes > 0 {
             tracing::error!(
                 "transaction of the cache database failed: {} changes since the last commit are lost",
@@ -250,41 +275,12 @@ impl ReplicaDb {
 
     /// Writes cached inodes to the database, before a query over more than one object.
     pub(crate) fn flush(&mut self) -> Result<()> {
-        let mut insert = self.db.prepare_cached(
-            "INSERT INTO object (num, id, kind, device, mode, owner, grp, modified, changed, target, size, state,
-                 maybe_dirty, nlink, subdirs, made, dirty, generation, pinned, xattrs, used)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)
-             ON CONFLICT (num) DO UPDATE SET id = ?2, mode = ?5, owner = ?6, grp = ?7, modified = ?8, changed = ?9,
-                 size = ?11, state = ?12, maybe_dirty = ?13, nlink = ?14, subdirs = ?15, made = ?16, dirty = ?17,
-                 generation = ?18, pinned = ?19, xattrs = ?20, used = ?21",
-        )?;
+        self.record_inodes();
+        let mut insert = self.db.unrecorded().prepare_cached(inode_row::UPSERT)?;
         // If one fails, all stay dirty.
         for num in &self.dirty_rows {
             let Some(inode) = self.inodes.get(num) else { continue };
-            let (kind, device) = kind_code(inode.kind);
-            insert.execute(params![
-                *num as i64,
-                inode.id.to_bytes(),
-                kind,
-                device,
-                inode.mode,
-                inode.owner.0,
-                inode.group.0,
-                inode.modified.0,
-                inode.changed.0,
-                (!inode.target.is_empty()).then_some(&*inode.target),
-                inode.size as i64,
-                inode.state as u8,
-                inode.maybe_dirty,
-                inode.links,
-                inode.subdirs,
-                inode.created_seq.0 as i64,
-                inode.dirty.bits(),
-                inode.generation as i64,
-                inode.pinned,
-                inode.xattrs,
-                inode.last_opened.0,
-            ])?;
+            inode_row::upsert(&mut insert, &InodeRow::from(inode))?;
         }
         drop(insert);
         self.dirty_rows.clear();
@@ -331,6 +327,9 @@ impl ReplicaDb {
     /// Replaces the state of an object.
     pub(crate) fn save(&mut self, inode: Inode) {
         self.dirty_rows.insert(inode.ino);
+        if self.redo.is_some() {
+            self.unrecorded.insert(inode.ino);
+        }
         self.cached_bytes = self.cached_bytes.saturating_add(counted_bytes(&inode));
         let nameless = self.counted_unlinked.contains(&inode.ino);
         self.usage.add(&inode, nameless);
@@ -372,6 +371,7 @@ impl ReplicaDb {
         self.pins.remove(&num);
         self.inodes.remove(&num);
         self.dirty_rows.remove(&num);
+        self.unrecorded.remove(&num);
         // Most objects removed in quick succession were created just before: rows that they cannot have are not deleted.
         let queries = [
             (true, "DELETE FROM object WHERE num = ?1"),
@@ -545,6 +545,96 @@ impl ReplicaDb {
         }
         Ok(())
     }
+}
+
+/// The redo log.
+impl ReplicaDb {
+    /// Begins to write a redo log. Nothing may be uncommitted.
+    pub(crate) fn enable_redo(&mut self, redo: Arc<RedoLog>) {
+        self.redo = Some(redo);
+        self.db.enable(true);
+    }
+
+    /// Stops to write the redo log: no other process will execute it.
+    pub(crate) fn disable_redo(&mut self) {
+        self.redo = None;
+        self.db.enable(false);
+        self.unrecorded.clear();
+    }
+
+    /// Notes the result of the operation that runs, which a successor returns if the request is sent again.
+    pub(crate) fn note_result(&mut self, result: u64) {
+        self.operation_result = self.redo.is_some().then_some(result);
+    }
+
+    /// Records the saved inodes, in front of statements that build on their rows.
+    fn record_inodes(&mut self) {
+        let Some(pending) = self.db.pending() else { return };
+        for num in self.unrecorded.drain() {
+            if let Some(inode) = self.inodes.get(&num) {
+                pending.inode(inode);
+            }
+        }
+    }
+
+    /// Appends the changes since the last call to the redo log. `request`: the request of a user that made them, or 0. Returns
+    /// its result, which is not in the log, if the log is full and the changes must be committed.
+    pub(crate) fn append_redo(&mut self, request: u64) -> Result<(), FullLog> {
+        let result = self.operation_result.take().filter(|_| request != 0);
+        let Some(redo) = self.redo.clone() else { return Ok(()) };
+        self.record_inodes();
+        let Some(pending) = self.db.pending() else { return Ok(()) };
+        if self.cached_bytes != self.cached_bytes_recorded {
+            pending.cached_bytes(self.cached_bytes);
+            self.cached_bytes_recorded = self.cached_bytes;
+        }
+        for user in &self.usage.dirty_users {
+            let named = self.usage.by_user.get(user).map(|counts| counts.named).unwrap_or_default();
+            pending.usage(*user, named.bytes, named.objects);
+        }
+        if let Some(result) = result {
+            pending.result(request, result);
+        }
+        let result = result.map(|result| (request, result));
+        if !redo.append(pending) {
+            return Err(FullLog { result });
+        }
+        if let Some((request, result)) = result {
+            redo.add_result(request, result);
+        }
+        Ok(())
+    }
+
+    /// Records a result after its change was committed.
+    pub(crate) fn add_result(&self, full: &FullLog) {
+        if let (Some(redo), Some((request, result))) = (&self.redo, full.result) {
+            redo.add_result(request, result);
+        }
+    }
+
+    fn redo_committed(&mut self) {
+        if let Some(redo) = &self.redo {
+            redo.committed();
+        }
+        self.unrecorded.clear();
+        self.cached_bytes_recorded = self.cached_bytes;
+        self.db.pending().into_iter().for_each(redo::PendingRecords::clear);
+    }
+
+    fn discard_redo(&mut self) {
+        if let Some(redo) = &self.redo {
+            redo.discard();
+        }
+        self.unrecorded.clear();
+        self.operation_result = None;
+        self.cached_bytes_recorded = self.cached_bytes_committed;
+        self.db.pending().into_iter().for_each(redo::PendingRecords::clear);
+    }
+}
+
+/// The redo log is full: the change must be committed, and its result is recorded then.
+pub(crate) struct FullLog {
+    result: Option<(u64, u64)>,
 }
 
 /// Returns the current time of the system clock.

@@ -127,6 +127,7 @@ impl Replica {
             db.add_link(&mut directory, name, &inode, now, None)?;
             db.save(inode.clone());
             db.save(directory);
+            db.note_result(inode.ino);
             Ok(inode)
         })
     }
@@ -143,6 +144,7 @@ impl Replica {
             db.mark_unlinked(inode.ino)?;
             shared.lookup_counts.add(inode.ino);
             db.save(inode.clone());
+            db.note_result(inode.ino);
             Ok(inode)
         })
     }
@@ -172,6 +174,7 @@ impl Replica {
             db.add_link(&mut directory, name, &inode, now, None)?;
             db.save(inode.clone());
             db.save(directory);
+            db.note_result(num);
             db.overlay(&mut inode)?;
             Ok(inode)
         })
@@ -217,6 +220,7 @@ impl Replica {
             db.drop_link(&mut directory, name, &inode, seq, now)?;
             db.save(directory);
             db.drop_link_count(&mut inode, now, shared)?;
+            db.note_result(child);
             Ok(child)
         })
     }
@@ -321,6 +325,7 @@ impl Replica {
                 db.save(left);
                 db.save(from);
             }
+            db.note_result(0);
             let Some((other, _)) = replaced else { return Ok(None) };
             let mut other = db.inode(other.ino)?;
             match how {
@@ -335,6 +340,7 @@ impl Replica {
                 }
                 _ => {
                     db.drop_link_count(&mut other, now, shared)?;
+                    db.note_result(other.ino);
                     Ok(Some(other.ino))
                 }
             }
@@ -585,7 +591,7 @@ impl ReplicaDb {
             return Ok(());
         }
         self.mark_unlinked(inode.ino)?;
-        match shared.lookup_counts.contains(inode.ino) || self.opens.contains_key(&inode.ino) {
+        match shared.is_referenced(inode.ino) || self.opens.contains_key(&inode.ino) {
             true => Ok(()),
             false => self.drop_unlinked(inode.ino),
         }

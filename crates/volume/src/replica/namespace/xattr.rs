@@ -91,6 +91,7 @@ impl Replica {
             inode.xattrs = !all.is_empty();
             inode.changed = shared.now();
             db.save(inode);
+            db.note_result(0);
             Ok(())
         })
     }

@@ -55,6 +55,20 @@ pub fn open(
     open::open_cached(meta, &known, secret).map_err(|error| cannot(&error))
 }
 
+/// Opens a volume by its cached descriptor, without waiting for the store.
+pub fn reopen(
+    cache: &Path,
+    meta: &MetaAddress,
+    name: &VolumeName,
+    secret: Option<&VolumeKey>,
+) -> Result<Volume> {
+    match read(cache).filter(|known| known.name == *name) {
+        Some(known) => open::open_cached(meta, &known, secret)
+            .map_err(|error| failed(format_args!("cannot open volume {name}: {error}"))),
+        None => open(cache, meta, name, secret),
+    }
+}
+
 /// Caches the descriptor of a volume, for mounts while its store is unreachable.
 pub fn save(cache: &Path, described: &VolumeDescriptor) -> Result<()> {
     let bytes = described.to_bytes();

@@ -14,22 +14,23 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-use shunt_fuse::guardian::run_on_own_mount;
+use shunt_fuse::guardian::{HandOver, run_on_own_mount};
 use shunt_fuse::mount::MountPoint;
 use shunt_fuse::mount::bdi::BdiTuning;
 use shunt_volume::history::View;
-use shunt_volume::id::{NodeName, VolumeName};
+use shunt_volume::id::NodeName;
 use shunt_volume::replica::{Options, Replica, ReplicaError};
 use shunt_volume::volume::VolumeDescriptor;
-use shunt_volumefs::VolumeFs;
+use shunt_volumefs::{Succession, VolumeFs};
 
 use self::control_handler::ControlHandler;
 use super::admin::quota;
 use super::defaults::{self, default_cache, own_name};
 use super::key;
 use super::sandbox::accessible_paths;
-use crate::args::{LocksArg, PassthroughArg, VolumeMountArgs};
+use crate::args::{LocksArg, PassthroughArg, TakeoverArg, VolumeMountArgs};
 use crate::cmd::serve_by_mode;
+use crate::daemon;
 use crate::error::{Code, Failure, Result, failed, usage};
 use crate::report::VolumeReport;
 use crate::sandbox;
@@ -43,18 +44,56 @@ const COMMAND_WORDS: usize = 3;
 /// really be 000.
 const MAX_LOOKUP_ATTEMPTS: usize = 10;
 
-/// The reason why no other daemon takes over from one that was killed.
-const NO_TAKEOVER: &str = "takeover is not supported for volumes";
-
 pub fn run(args: &VolumeMountArgs, argv: &[OsString]) -> Result<ExitCode> {
+    if args.mount.probe {
+        crate::cmd::print(serve::probe()?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.sandbox_probe {
         sandbox::probe_on_entry();
     }
-    serve_by_mode(&args.mount, argv, COMMAND_WORDS, || serve(args))
+    if args.mount.successor {
+        return Ok(daemon::take_over(&args.mount.log, |hand_over| take_over(args, hand_over)));
+    }
+    serve_by_mode(&args.mount, argv, COMMAND_WORDS, || serve(args, argv))
 }
 
 /// Opens the replica, mounts it, and serves.
-fn serve(args: &VolumeMountArgs) -> Result<()> {
+fn serve(args: &VolumeMountArgs, argv: &[OsString]) -> Result<()> {
+    let restart = match no_takeover(args) {
+        Some(reason) => Err(reason.to_owned()),
+        None => serve::restart_command(argv, COMMAND_WORDS, &args.mount),
+    };
+    let succession = restart.is_ok().then(Succession::begin).transpose();
+    let succession = succession
+        .map_err(|error| failed(format_args!("cannot create the memory for a takeover: {error}")))?;
+    let service = service(args, succession)?;
+    match &args.extension {
+        Some(program) => extension::serve(service, program, args, restart),
+        None => serve::serve(service, &args.mount, restart),
+    }
+}
+
+/// Takes over from another daemon of the mount.
+fn take_over(args: &VolumeMountArgs, mut hand_over: HandOver) -> Result<()> {
+    let succession = Succession::inherit(&mut hand_over)
+        .map_err(|error| failed(format_args!("cannot take over volume {}: {error}", args.name)))?;
+    serve::take_over(service(args, Some(succession))?, &args.mount, hand_over)
+}
+
+/// The reason why no other daemon can take over, if there is one.
+fn no_takeover(args: &VolumeMountArgs) -> Option<&'static str> {
+    match (args.locks, args.mount.takeover) {
+        (LocksArg::Cluster, _) => Some("locks of --locks cluster end with the daemon that holds them"),
+        (_, TakeoverArg::Service) => Some("the service manager cannot be the guardian of a volume"),
+        _ if args.extension.is_some() => Some("takeover of volumes is not supported with --extension"),
+        // What is built so far is not yet proven by many kills.
+        _ => Some("takeover is not supported for volumes"),
+    }
+}
+
+/// Opens the replica, and continues with it where the last daemon ended.
+fn service(args: &VolumeMountArgs, succession: Option<Succession>) -> Result<Service<VolumeFs>> {
     let cache = match &args.cache {
         Some(cache) => std::path::absolute(cache)
             .map_err(|error| usage(format_args!("cannot use --cache {}: {error}", cache.display())))?,
@@ -72,10 +111,20 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         (None, node) => node.map_or_else(own_name, Ok)?,
     };
     let secret = key::find(args.key_file.as_deref(), &args.name)?;
-    let volume = descriptor_cache::open(&cache, &at, &args.name, secret.as_ref())?;
-    let replica = Arc::new(open(&cache, &args.name, &volume.described, &node)?);
-    descriptor_cache::save(&cache, &volume.described)?;
-    let (runner, leases, from) = sync::start(&replica, &volume, &node)?;
+    let is_successor = succession.as_ref().is_some_and(Succession::is_inherited);
+    let volume = match is_successor {
+        true => descriptor_cache::reopen(&cache, &at, &args.name, secret.as_ref())?,
+        false => descriptor_cache::open(&cache, &at, &args.name, secret.as_ref())?,
+    };
+    let replica = Arc::new(open(&cache, args, &volume.described, &node, succession.as_ref())?);
+    if !is_successor {
+        descriptor_cache::save(&cache, &volume.described)?;
+    }
+    let (runner, leases, from) = sync::start(&replica, &volume, &node, succession.as_ref())?;
+    let connect = {
+        let (runner, leases, replica) = (runner.clone(), leases.clone(), replica.clone());
+        move || sync::connect(&replica, &runner, &leases)
+    };
     let online: serve::SetOnline = {
         let (runner, leases, replica) = (runner.clone(), leases.clone(), replica.clone());
         Arc::new(move |online| {
@@ -118,7 +167,11 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         PassthroughArg::Always => (fs.trusting_open_flags(), None),
         PassthroughArg::Off => (fs.without_passthrough(), Some("by --passthrough off".to_owned())),
     };
-    let service = Service {
+    let fs = match succession {
+        Some(succession) => fs.with_succession(succession).once_adopted(connect),
+        None => fs,
+    };
+    Ok(Service {
         kind: "volume",
         source: PathBuf::from(args.name.as_str()),
         config: fs.config(),
@@ -135,12 +188,7 @@ fn serve(args: &VolumeMountArgs) -> Result<()> {
         reload,
         online: Some(online),
         answers: Some(answers),
-    };
-    let refused = Err(NO_TAKEOVER.to_owned());
-    match &args.extension {
-        Some(program) => extension::serve(service, program, args, refused),
-        None => serve::serve(service, &args.mount, refused),
-    }
+    })
 }
 
 /// Returns the action that reloads the table of owners from its file.
@@ -187,8 +235,20 @@ fn report(fs: &VolumeFs) -> VolumeReport {
     report
 }
 
-fn open(cache: &Path, name: &VolumeName, described: &VolumeDescriptor, node: &NodeName) -> Result<Replica> {
+fn open(
+    cache: &Path,
+    args: &VolumeMountArgs,
+    described: &VolumeDescriptor,
+    node: &NodeName,
+    succession: Option<&Succession>,
+) -> Result<Replica> {
+    let name = &args.name;
     let mut options = Options::new(format!("{:032x}", described.id), node.clone());
+    if let Some(succession) = succession {
+        succession
+            .apply(&mut options)
+            .map_err(|error| failed(format_args!("cannot take over volume {name}: {error}")))?;
+    }
     options.owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Replica::open(cache, options).map_err(|error| match error {
         ReplicaError::Busy(_) => {

@@ -8,18 +8,26 @@ use shunt_volume::lease::Leases;
 use shunt_volume::replica::{Replica, StoreFetcher, SyncAdapter};
 use shunt_volume::sync::{LinkState, Runner, Synchroniser};
 use shunt_volume::volume::Volume;
+use shunt_volumefs::Succession;
 
 use crate::error::{Result, failed};
 use crate::report::VolumeReport;
 
 /// How long a mount waits until its session is known to the other nodes.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
+/// The same for a daemon that takes over, whose users wait.
+const SUCCESSOR_SESSION_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The synchronisation runner, the leases, and the fetcher of contents.
 pub type Started = (Arc<Runner>, Arc<Leases>, Arc<StoreFetcher>);
 
-/// Starts the synchronisation.
-pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result<Started> {
+/// Starts the synchronisation. `succession`: the last daemon is continued, or the next one is to continue this one.
+pub fn start(
+    replica: &Arc<Replica>,
+    volume: &Volume,
+    node: &NodeName,
+    succession: Option<&Succession>,
+) -> Result<Started> {
     let (meta, contents) = (volume.meta.clone(), volume.content.clone());
     let site = SyncAdapter::new(replica.clone(), meta.clone(), contents.clone());
     let synchroniser = Synchroniser::new(site, meta.clone(), node.clone(), rand::random::<u128>);
@@ -30,7 +38,9 @@ pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result
             "the volume stays offline, as set before the mount; connect it with `shunt volume online`"
         );
     }
-    let runner = Runner::start(synchroniser, meta.clone(), online).map_err(cannot)?;
+    let is_successor = succession.is_some_and(Succession::is_inherited);
+    // Nothing may replace the version of a file that is open before the open is adopted.
+    let runner = Runner::start(synchroniser, meta.clone(), online && !is_successor).map_err(cannot)?;
     let waker = runner.waker();
     replica.set_watcher(Some(Box::new(move || waker.wake())));
     let waker = runner.waker();
@@ -40,12 +50,22 @@ pub fn start(replica: &Arc<Replica>, volume: &Volume, node: &NodeName) -> Result
     replica.set_fetcher(Some(from.clone()));
     let probed = from.clone();
     std::thread::Builder::new().name("probe".into()).spawn(move || probed.probe()).map_err(cannot)?;
-    let leases = Leases::start(meta, replica.clone(), &runner).map_err(cannot)?;
-    match online {
+    let memory = succession.map(Succession::session_memory);
+    let leases = Leases::continuing(meta, replica.clone(), &runner, memory).map_err(cannot)?;
+    match online && !is_successor {
         true => leases.wait_connected(SESSION_TIMEOUT),
         false => leases.set_online(false),
     }
     Ok((Arc::new(runner), Arc::new(leases), from))
+}
+
+/// Connects a successor as the last daemon was, and waits for a moment until the other nodes know of it.
+pub fn connect(replica: &Replica, runner: &Runner, leases: &Leases) {
+    if !replica.is_offline_requested().unwrap_or_default() {
+        runner.set_online(true);
+        leases.set_online(true);
+        leases.wait_connected(SUCCESSOR_SESSION_TIMEOUT);
+    }
 }
 
 /// Adds the state of the synchronisation to a report.
