@@ -62,7 +62,7 @@ pub use privilege::drop_fsetid;
 pub use rustix::io::Errno;
 pub use session::{
     Answer, Caches, Caching, CallerStatistics, FileSystem, Handle, OperationStatistics, Request, Session,
-    Snapshot, TransportInUse, latency_bounds,
+    Snapshot, TransportInUse, append_once, latency_bounds,
 };
 pub use shunt_fuse_abi::consts::MINOR_EXPIRE_ALL;
 pub use shunt_fuse_abi::{InitFlags as Capabilities, Opcode};

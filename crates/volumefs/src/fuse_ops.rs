@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{FallocateFlags, OFlags};
-use shunt_fuse::takeover::append_once;
 use shunt_fuse::{
     Attributes, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno, Expiry,
     Fallocate, FileHandle, FileRange, FileSystem, Handle, LockArgs, LockKind, LockOwner, LockRange, Name,
@@ -396,7 +395,7 @@ impl FileSystem for VolumeFs {
         let length = data.len() as u64;
         let end = |now| if appends { now } else { args.offset }.saturating_add(length);
         open_file::limited(&self.replica, &open, end, || match appends {
-            true => append_once(request, open.file().as_fd(), data),
+            true => shunt_fuse::append_once(request, open.file().as_fd(), data),
             false => data.write_to(open.file().as_fd(), args.offset),
         })
     }

@@ -21,7 +21,7 @@ use shunt_volume::replica::{CacheState, DirEntry, Dirty, Fetcher, Inode};
 
 use crate::VolumeFs;
 use crate::open_file::errno;
-use crate::takeover::memory::ServingMemory;
+use crate::serving_memory::ServingMemory;
 
 /// Name of the entry that contains a directory's history. It is not listed and cannot be given to a new file.
 pub(crate) const HISTORY: &[u8] = shunt_volume::history::HISTORY.as_bytes();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::takeover::{Mark, Marks};
+use crate::marks::{Mark, Marks};
 
 /// Number of removals of each directory that the kernel has not forgotten.
 pub(crate) struct RemovedDirGenerations {

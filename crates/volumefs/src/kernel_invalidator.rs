@@ -15,7 +15,7 @@ use shunt_volume::replica;
 use crate::handles::Handles;
 use crate::open_file::OpenFile;
 use crate::open_versions::OpenVersions;
-use crate::takeover::memory::ServingMemory;
+use crate::serving_memory::ServingMemory;
 
 type Ready = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -29,7 +29,7 @@ pub(crate) struct KernelInvalidator {
     succession: Option<Continued>,
 }
 
-/// What a daemon needs to continue with the invalidations of this one.
+/// The means of a daemon to continue with the invalidations of this one.
 pub(crate) struct Continued {
     pub(crate) session: Handle,
     pub(crate) serving: ServingMemory,

@@ -15,11 +15,13 @@ mod inode_generation;
 mod io_mode;
 mod kernel_invalidator;
 mod locks;
+mod marks;
 mod open;
 mod open_file;
 mod open_versions;
 mod readdir;
 mod recent_invalidations;
+mod serving_memory;
 mod size_coherence;
 mod takeover;
 mod tree;
@@ -78,17 +80,17 @@ pub struct VolumeFs {
     errseq: errseq::ErrSeq,
     /// The kernel cannot expire all names at once.
     lacks_invalidate_all: Arc<AtomicBool>,
-    /// What the next daemon gets; `None` without takeover.
+    /// The state for the next daemon; `None` without takeover.
     succession: Option<Succession>,
     /// Called once the open files of an earlier daemon are adopted.
     adopted: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    marks: Arc<takeover::Marks>,
+    marks: Arc<marks::Marks>,
 }
 
 impl VolumeFs {
     /// Serves a replica, with no optional components.
     pub fn new(replica: Arc<Replica>) -> Self {
-        let marks = Arc::<takeover::Marks>::default();
+        let marks = Arc::<marks::Marks>::default();
         // The kernel does not tell the handles of historical files from others.
         let files = Arc::<Handles<open_file::OpenFile>>::default();
         Self {

@@ -15,8 +15,8 @@ use shunt_fuse::Passthrough;
 use shunt_volume::lease::{Leases, Wait};
 use shunt_volume::replica::Replica;
 
+use crate::marks::{Mark, Marks};
 use crate::open_file::{FileStamp, stamp_of};
-use crate::takeover::{Mark, Marks};
 
 /// First delay before a release is retried, since the kernel closes its backing file a moment after it reported the release.
 /// Each further step doubles it.

@@ -2,6 +2,7 @@
 //! serves requests on several threads until the file system is unmounted or the connection is aborted. With a guardian, the next
 //! server can resume it.
 
+mod append;
 mod busy_poll;
 mod caches;
 mod callers;
@@ -39,6 +40,7 @@ use rustix::io::Errno;
 use shunt_fuse_abi as abi;
 use shunt_fuse_abi::{InitFlags, OutHeader, ParseContext, Wire};
 
+pub use append::append_once;
 pub use caches::{Caches, Caching};
 pub use callers::CallerStatistics;
 pub use filesystem::{Answer, FileSystem};

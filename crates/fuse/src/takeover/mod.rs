@@ -22,7 +22,6 @@
 //!   [`Request::begun`](crate::Request::begun), and then treats, say, EEXIST of a mkdir as success. Idempotent operations (a
 //!   write at an offset, a chmod) need none of this.
 
-mod append;
 mod intents;
 mod kept_backings;
 mod map;
@@ -54,7 +53,6 @@ use marks::Marks;
 pub(crate) use opens::OpenKind;
 use state::{BACKING_HIGH_WORD, TakeoverState};
 
-pub use append::append_once;
 pub use intents::{BegunOperation, IntentData};
 pub use map::Map;
 pub use opens::OpenRecord;

@@ -10,7 +10,6 @@ pub(crate) mod listing;
 use std::ffi::CStr;
 use std::os::fd::AsFd;
 
-use shunt_fuse::takeover::append_once;
 use shunt_fuse::{
     Attributes, CopyRange, CreateArgs, Created, Data, DirectoryBuffer, DirectoryPlusBuffer, Entry, Errno,
     Expiry, Fallocate, FileHandle, FileRange, FileSystem, Handle, IoctlArgs, IoctlReply, LockOwner, Name,
@@ -272,7 +271,7 @@ impl FileSystem for Mirror {
         // back from the cache have a fixed offset.
         let appends = args.flags & O_APPEND != 0 && !args.from_cache;
         self.lower.writing(file.as_fd(), args.kill_suidgid, caller(request), || match appends {
-            true => append_once(request, file.as_fd(), data),
+            true => shunt_fuse::append_once(request, file.as_fd(), data),
             false => data.write_to(file.as_fd(), args.offset),
         })
     }

@@ -5,8 +5,6 @@
 //! milliseconds and the results of requests; the lock of the replica's directory; [`ServingMemory`]; and the backing files of
 //! versions that were replaced while open.
 
-pub(crate) mod memory;
-
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -25,12 +23,13 @@ use shunt_fuse::{Caches, Errno, FileHandle, Handle, NodeId, Request};
 use shunt_volume::lease::SessionMemory;
 use shunt_volume::replica::{self, RedoLog, Replica};
 
-use self::memory::ServingMemory;
 use crate::errseq::ErrSeq;
 use crate::history::is_historic;
 use crate::kernel_invalidator::Continued;
+use crate::marks::Mark;
 use crate::open_file::OpenFile;
 use crate::readdir::OpenDirectory;
+use crate::serving_memory::ServingMemory;
 use crate::{VolumeFs, writable_mappings};
 
 // Ids of stored descriptors. File handles are ids, too: they are at least 2^32.
@@ -40,62 +39,6 @@ const SERVING: u64 = 6;
 
 /// Interval at which unlinked inodes are looked for that the kernel forgot while no daemon served.
 const FORGOTTEN_INTERVAL: Duration = Duration::from_secs(20);
-
-/// The marks of a mount in the takeover state: a tag in bits 60 and 61, below it what it is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mark {
-    /// The inode is closed, and still mapped writably.
-    Mapped(u64),
-    /// The directory was removed so many times while the kernel knew it.
-    Removed { num: u64, times: u64 },
-}
-
-const MAPPED: u64 = 1;
-const REMOVED: u64 = 2;
-const TIMES_SHIFT: u32 = 44;
-const MAX_MARKED_NUM: u64 = (1 << TIMES_SHIFT) - 1;
-
-impl Mark {
-    /// Returns `None` for numbers that are too large.
-    fn encode(self) -> Option<u64> {
-        match self {
-            Self::Mapped(num) if num <= MAX_MARKED_NUM => Some(MAPPED << 60 | num),
-            Self::Removed { num, times } if num <= MAX_MARKED_NUM && times < 1 << 16 => {
-                Some(REMOVED << 60 | times << TIMES_SHIFT | num)
-            }
-            _ => None,
-        }
-    }
-
-    fn decode(mark: u64) -> Option<Self> {
-        let (num, times) = (mark & MAX_MARKED_NUM, (mark >> TIMES_SHIFT) & 0xffff);
-        match mark >> 60 {
-            MAPPED => Some(Self::Mapped(num)),
-            REMOVED => Some(Self::Removed { num, times }),
-            _ => None,
-        }
-    }
-}
-
-/// The session, once it has started, for the marks of a mount.
-#[derive(Default)]
-pub(crate) struct Marks(OnceLock<Handle>);
-
-impl Marks {
-    pub(crate) fn add(&self, mark: Mark) {
-        self.with(mark, Takeover::mark);
-    }
-
-    pub(crate) fn remove(&self, mark: Mark) {
-        self.with(mark, Takeover::unmark);
-    }
-
-    fn with(&self, mark: Mark, change: impl FnOnce(&Takeover, u64)) {
-        if let (Some(takeover), Some(mark)) = (self.0.get().and_then(Handle::takeover), mark.encode()) {
-            change(takeover, mark);
-        }
-    }
-}
 
 #[derive(Debug)]
 struct RedoMap(Arc<Map>);
@@ -108,7 +51,7 @@ impl Deref for RedoMap {
     }
 }
 
-/// What a daemon leaves to the next one.
+/// The state that a daemon leaves to the next one.
 #[derive(Debug)]
 pub struct Succession {
     redo: Arc<Map>,
@@ -216,7 +159,7 @@ impl VolumeFs {
     /// Drops the stored backing file of an open that ends.
     pub(crate) fn drop_stored(&self, handle: FileHandle, open: &OpenFile) {
         if open.stored.load(Ordering::Relaxed)
-            && let Some(takeover) = self.marks.0.get().and_then(Handle::takeover)
+            && let Some(takeover) = self.marks.takeover()
         {
             takeover.remove(handle.0);
         }
@@ -229,7 +172,7 @@ impl VolumeFs {
             self.replica.disable_redo();
             return;
         };
-        self.marks.0.set(session.clone()).ok();
+        self.marks.start(session);
         if takeover.takeovers() == 0 {
             takeover.store(LOCK, self.replica.lock());
             takeover.store(REDO, succession.redo.as_fd());
@@ -387,19 +330,5 @@ fn drop_forgotten(replica: &Weak<Replica>, caches: &Caches) {
             }
         }
         std::thread::sleep(FORGOTTEN_INTERVAL);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn marks_come_back() {
-        for mark in [Mark::Mapped(5), Mark::Mapped(MAX_MARKED_NUM), Mark::Removed { num: 7, times: 3 }] {
-            assert_eq!(Mark::decode(mark.encode().unwrap()), Some(mark));
-        }
-        assert_eq!(Mark::Mapped(MAX_MARKED_NUM + 1).encode(), None);
-        assert_eq!(Mark::decode(17), None);
     }
 }

@@ -87,7 +87,7 @@ fn no_takeover(args: &VolumeMountArgs) -> Option<&'static str> {
         (LocksArg::Cluster, _) => Some("locks of --locks cluster end with the daemon that holds them"),
         (_, TakeoverArg::Service) => Some("the service manager cannot be the guardian of a volume"),
         _ if args.extension.is_some() => Some("takeover of volumes is not supported with --extension"),
-        // What is built so far is not yet proven by many kills.
+        // Not yet proven by many kills.
         _ => Some("takeover is not supported for volumes"),
     }
 }

@@ -15,7 +15,7 @@ use crate::report::VolumeReport;
 
 /// How long a mount waits until its session is known to the other nodes.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
-/// The same for a daemon that takes over, whose users wait.
+/// How long a daemon that takes over waits for that, while users wait for it.
 const SUCCESSOR_SESSION_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The synchronisation runner, the leases, and the fetcher of contents.
