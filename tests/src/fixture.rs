@@ -181,7 +181,7 @@ impl Fixture {
 
     /// Returns the daemon that serves now, be it the first or a successor; `None` between two.
     pub fn server(&self) -> Option<u32> {
-        server(&self.mnt)
+        mounts::daemon(&self.mnt, "mirror")
     }
 
     /// Returns the command that mounts this fixture.
@@ -303,14 +303,6 @@ impl Fixture {
     }
 }
 
-/// Returns the process whose command line names this mount.
-fn server(mnt: &Path) -> Option<u32> {
-    mounts::processes_naming(mnt).into_iter().find(|pid| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.split(|&byte| byte == 0).nth(1) == Some(b"mirror")
-    })
-}
-
 impl Drop for Fixture {
     fn drop(&mut self) {
         if self.native || (self.pid.is_none() && mounts::count(&self.mnt) == 0) {
@@ -339,7 +331,7 @@ impl Watchdog {
                 }
             }
             eprintln!("{}: no end after {:?}, killing the daemon {pid}", mnt.display(), start.elapsed());
-            mounts::end(server(&mnt).unwrap_or(pid));
+            mounts::end(mounts::daemon(&mnt, "mirror").unwrap_or(pid));
             std::thread::sleep(Duration::from_secs(2));
             mounts::detach(&mnt);
         });

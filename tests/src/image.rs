@@ -150,10 +150,7 @@ impl Mount {
 
     /// Returns the daemon that serves now, be it the first or a successor; `None` between two.
     pub fn server(&self) -> Option<u32> {
-        mounts::processes_naming(&self.at).into_iter().find(|pid| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.split(|&byte| byte == 0).nth(1) == Some(b"ext4")
-        })
+        mounts::daemon(&self.at, "ext4")
     }
 
     /// Returns the daemon's pid from `shunt stat`.

@@ -32,6 +32,15 @@ pub fn processes_naming(path: &Path) -> Vec<u32> {
         .collect()
 }
 
+/// Returns the daemon that serves a mount now, be it the first or a successor; `None` between two. `command` is its command, such as
+/// `mirror`.
+pub fn daemon(path: &Path, command: &str) -> Option<u32> {
+    processes_naming(path).into_iter().find(|pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|&byte| byte == 0).nth(1) == Some(command.as_bytes())
+    })
+}
+
 /// Counts the open files of a process.
 pub fn open_files(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)

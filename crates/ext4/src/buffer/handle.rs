@@ -52,8 +52,8 @@ impl<'a> Handle<'a> {
             });
             #[cfg(debug_assertions)]
             self.count(number);
-            if let (Some(turn), Some(Ok(_))) = (&mut self.turn, &changed) {
-                turn.touch(number);
+            if matches!(changed, Some(Ok(_))) {
+                self.touch(number);
             }
             if let Some(result) = changed {
                 return self.checked(result);

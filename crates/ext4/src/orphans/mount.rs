@@ -23,10 +23,10 @@ impl Filesystem {
                 Err(Error::NotFound) => continue,
                 inode => inode?,
             };
-            if inode.links == 0 && !free {
-                continue;
-            }
             if inode.links == 0 {
+                if !free {
+                    continue;
+                }
                 self.evict_inode(number)?;
             } else {
                 let _lock = self.locks.write(number);

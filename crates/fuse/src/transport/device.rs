@@ -67,7 +67,6 @@ impl Device {
     /// Opens another descriptor of the same connection, with its own queue of requests in flight unless the process lacks the
     /// privilege.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        let mut is_duplicate = false;
         let fd = match self.kind {
             Kind::Socket => self.fd.try_clone()?,
             #[cfg(feature = "virtiofs")]
@@ -80,15 +79,12 @@ impl Device {
                         fd
                     }
                     // The server dropped its privileges: its threads share one queue of requests in flight.
-                    Err(Errno::ACCESS | Errno::PERM) => {
-                        is_duplicate = true;
-                        self.fd.try_clone()?
-                    }
+                    Err(Errno::ACCESS | Errno::PERM) => return self.duplicate(),
                     Err(errno) => return Err(errno.into()),
                 }
             }
         };
-        Ok(Self { fd, kind: self.kind, is_duplicate })
+        Ok(Self { fd, kind: self.kind, is_duplicate: false })
     }
 
     /// Waits for a request.

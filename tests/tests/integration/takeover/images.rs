@@ -12,9 +12,9 @@ use shunt_test_support::cmd::within;
 use shunt_test_support::{needs_mount, requirement, run_for};
 use shunt_tests::image::Mount;
 use shunt_tests::sys::Shared;
-use shunt_tests::{Image, binary, mounts};
+use shunt_tests::{Image, binary};
 
-use super::{End, Subject, withstand};
+use super::{End, Subject, kill, withstand};
 
 impl Subject for Mount {
     fn mnt(&self) -> &Path {
@@ -43,13 +43,6 @@ pub fn stand(name: &str, mkfs: &[&str], kills: usize) {
     image.check();
 }
 
-fn kill_and_continue(mount: &Mount) {
-    let pid = mount.server().expect("a daemon");
-    mounts::signal(pid, rustix::process::Signal::KILL);
-    let next = || mount.server().is_some_and(|now| now != pid) && fs::metadata(mount.at()).is_ok();
-    assert!(within(Duration::from_secs(20), next), "no daemon took over");
-}
-
 /// Open files of every kind keep working, and what was answered is there, although nothing was committed.
 #[test]
 fn what_was_answered_is_kept() {
@@ -75,7 +68,7 @@ fn what_was_answered_is_kept() {
     assert_eq!(commits(), 0, "the test needs changes that are not committed");
     for round in 0..3u8 {
         mapping[usize::from(round)] = b'a' + round;
-        kill_and_continue(&mount);
+        kill(&mount);
         assert_eq!(fs::read(at("d/f")).unwrap(), b"content");
         assert_eq!(fs::metadata(at("deleted")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
         let mut found = vec![0; 100_000];

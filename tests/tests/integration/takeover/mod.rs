@@ -210,7 +210,7 @@ mod survive {
 }
 
 /// Kills the daemon, and waits until a successor serves.
-fn kill(s: &Fixture) {
+fn kill(s: &dyn Subject) {
     let pid = s.server().expect("a daemon");
     shunt_tests::mounts::signal(pid, rustix::process::Signal::KILL);
     let next = || s.server().is_some_and(|now| now != pid) && std::fs::metadata(s.mnt()).is_ok();

@@ -16,7 +16,7 @@
 //! A slot or an operation counts if its sequence number is above word 4 and not above word 3. Of the slots of a block, the one
 //! with the highest number counts.
 
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -73,13 +73,9 @@ pub(super) fn slot(words: &[AtomicU64], index: u32) -> &[AtomicU64; SLOT_WORDS] 
 
 /// The words that hold the content of a slot.
 pub(super) fn content(words: &[AtomicU64], block_bits: u32, index: u32) -> &[AtomicU64] {
-    &words[content_range(block_bits, index)]
-}
-
-fn content_range(block_bits: u32, index: u32) -> Range<usize> {
     let length = (1 << block_bits) / size_of::<u64>();
     let start = CONTENT_AT + index as usize * length;
-    start..start + length
+    &words[start..start + length]
 }
 
 fn record<const N: usize>(words: &[AtomicU64], at: usize) -> &[AtomicU64; N] {
